@@ -1,0 +1,1 @@
+"""A durable, partitioned, transactional event log for Python whose topics are Iceberg tables."""

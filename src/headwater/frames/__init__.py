@@ -1,0 +1,1 @@
+"""The format, pure: bytes in, facts out, no I/O and no judgement."""

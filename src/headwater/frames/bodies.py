@@ -1,0 +1,59 @@
+"""The bodies that the log itself writes: an epoch's beginning, and a gap.
+
+EPOCH, 24 bytes: epoch u32, zero u32, owner token 16 bytes.  The first frame of each life of the writer.
+
+GAP, 40 bytes: first LSN u64, last LSN u64, frames u64, reason u32, zero u32, chain value u64.
+It stands for the frames from first to last, which are gone.  Its own LSN is the last one it stands for;
+it begins at the previous frame's LSN + 1; the frame after it has its LSN + 1 and, as `prev`, the chain
+value that it carries.  `frames` counts those removed, without the ones that were in a gap before.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+_EPOCH = struct.Struct("<II16s")
+_GAP = struct.Struct("<QQQIIQ")
+
+GAP_BODY_BYTES = _GAP.size
+
+
+class GapReason(IntEnum):
+    """Why the frames of a gap are gone."""
+
+    DRAINED = 1
+    COMPACTED = 2
+    DAMAGED = 3
+    ERASED = 4
+
+
+@dataclass(frozen=True)
+class Gap:
+    first_lsn: int
+    last_lsn: int
+    frames: int
+    reason: int
+    chain: int
+
+
+def pack_epoch(epoch: int, token: bytes) -> bytes:
+    return _EPOCH.pack(epoch, 0, token)
+
+
+def unpack_epoch(body: memoryview | bytes) -> tuple[int, bytes]:
+    epoch, _, token = _EPOCH.unpack(body)
+    return epoch, token
+
+
+def pack_gap(gap: Gap) -> bytes:
+    return _GAP.pack(gap.first_lsn, gap.last_lsn, gap.frames, gap.reason, 0, gap.chain)
+
+
+def unpack_gap(body: memoryview | bytes) -> Gap | None:
+    """The gap, or nothing where the body is not one."""
+    if len(body) != _GAP.size:
+        return None
+    first_lsn, last_lsn, frames, reason, _, chain = _GAP.unpack(body)
+    return Gap(first_lsn, last_lsn, frames, reason, chain)

@@ -1,0 +1,147 @@
+"""The seam between the log and where its commits go: a disk today, an object store behind the same verbs.
+
+recover()         read what is there, change nothing
+claim()           become the one owner: recover for writing, raise the epoch, fence out the others
+commit(...)       make writes durable together, in order; the ticket says when
+durable()         how far the log is durable, and visible
+segments()        what holds it
+frames(...)       read it
+forget(...)       let go of a prefix
+
+One contract suite runs against every implementation (tests/contract/test_device.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headwater.errors import OutcomeUnknown
+from headwater.frames.frame import Header
+from headwater.ids import Epoch, Lsn
+from headwater.log.drafts import Draft
+from headwater.log.recovery import RecoveryReport
+
+PlacedWrite = tuple[Sequence[Draft], Sequence[int]]
+"""The drafts of one write, and the base offset of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame that was read and checked."""
+
+    header: Header
+    body: memoryview
+    segment: str
+    position: int
+
+    @property
+    def lsn(self) -> Lsn:
+        return Lsn(self.header.lsn)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRef:
+    """Where a frame is: enough to read it again."""
+
+    lsn: Lsn
+    segment: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInSegment:
+    frames: int
+    bytes: int
+    rows: int
+    last_lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """A segment, for plans and for people."""
+
+    name: str
+    first_lsn: Lsn
+    last_lsn: Lsn
+    generation: int
+    bytes: int
+    created_us: int
+    last_append_time_us: int
+    sealed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What an owner has got: its epoch, and a token that only it knows."""
+
+    epoch: Epoch
+    token: bytes
+
+
+class Ticket(Protocol):
+    """A commit on its way."""
+
+    @property
+    def first_lsn(self) -> Lsn: ...
+
+    def wait(self) -> None:
+        """Return when the commit is durable; raise what became of it otherwise."""
+        ...
+
+
+class Device(Protocol):
+    @property
+    def report(self) -> RecoveryReport: ...
+
+    def recover(self) -> RecoveryReport: ...
+
+    def claim(self) -> Claim: ...
+
+    @property
+    def claimed(self) -> bool: ...
+
+    def next_lsn(self) -> Lsn:
+        """The LSN that the next frame of this owner will get."""
+        ...
+
+    def last_append_time_us(self) -> int: ...
+
+    def next_offsets(self) -> dict[int, int]:
+        """Every partition's next offset, by index.partition_key; the owner's own, not to be changed."""
+        ...
+
+    def commit(self, writes: Sequence[PlacedWrite], append_time_us: int) -> Ticket: ...
+
+    def durable(self) -> Lsn: ...
+
+    def refresh(self) -> Lsn:
+        """Look again how far the log is durable; for readers that do not own it."""
+        ...
+
+    def roll(self) -> Lsn | None: ...
+
+    def segments(self) -> Sequence[SegmentInfo]: ...
+
+    def topics_in(self, segment: SegmentInfo) -> dict[int, TopicInSegment]: ...
+
+    def frames(self, from_lsn: Lsn, to_lsn: Lsn) -> Iterator[Frame]: ...
+
+    def frames_of(self, topic_number: int, partition: int, offset: int) -> Iterator[Frame]: ...
+
+    def find(self, topic_number: int, partition: int, offset: int) -> FrameRef | None: ...
+
+    def find_time(self, time_us: int) -> Lsn | None: ...
+
+    def forget(self, log_start: Lsn) -> list[str]: ...
+
+    def sync_mark(self) -> None:
+        """Make what readers in other processes go by durable; called when the log is idle."""
+        ...
+
+    def poison(self, cause: BaseException) -> OutcomeUnknown:
+        """Promise nothing any more; returns what requests in flight are told."""
+        ...
+
+    def close(self) -> None: ...

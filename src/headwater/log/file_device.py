@@ -1,0 +1,400 @@
+"""The log on files: one directory, one owner by its lock, any number of readers by the mark.
+
+PROMISE  commit() returns only after a sync that began after the last byte of the commit was written (G1).
+         What a failed write left behind is cut and the cut is synced before the commit is refused (G6).
+         After a failed sync nothing is promised any more: Poisoned (G7).
+ORDER    A roll syncs the old segment and saves its index, then makes the new segment and syncs its name,
+         and only then lets the first frame into it.
+NOT HERE Who may append when, and offsets: writer.py.  What a finding means: recovery.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headwater.clock import Clock, Entropy
+from headwater.errors import (
+    Closed,
+    Forgotten,
+    LogLocked,
+    OutcomeUnknown,
+    Poisoned,
+    Unavailable,
+)
+from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, SegmentHeader
+from headwater.ids import Lsn
+from headwater.log.chain import ChainEnd, Sealed, seal_writes
+from headwater.log.device import Claim, PlacedWrite
+from headwater.log.file_actions import create_segment, restore_reserve, unlink_all, write_aside
+from headwater.log.file_reads import FileReads, View
+from headwater.log.index import ActiveIndex
+from headwater.log.names import LOCK, RESERVE, SegmentName
+from headwater.log.ownership import Claiming, Owner
+from headwater.log.segments import LogPlace, Segment
+from headwater.storage.files import LockHeld
+
+logger = logging.getLogger("headwater.log")
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class DurableTicket:
+    """The ticket of a commit that was durable when commit() returned."""
+
+    first_lsn: Lsn
+
+    def wait(self) -> None:
+        """Nothing to wait for."""
+
+
+class FileDevice(FileReads):
+    """See device.py for what each verb promises."""
+
+    def __init__(
+        self, place: LogPlace, *, clock: Clock, entropy: Entropy, log_start: Callable[[], int], shard: int = 0
+    ) -> None:
+        super().__init__(place, log_start)
+        self._clock = clock
+        self._entropy = entropy
+        self._shard = shard
+        self._owner: Owner | None = None
+        self._poisoned: OSError | BaseException | None = None
+        self._closed = False
+        self._forgotten: list[SegmentName] = []
+
+    def refresh(self) -> Lsn:
+        """How far the log is durable; an owner knows without looking."""
+        if self._owner is not None or self._closed:
+            return self._view.durable_lsn
+        return super().refresh()
+
+    def _plan_again(self) -> None:
+        """An owner's View is already the new one."""
+        if self._owner is None:
+            super()._plan_again()
+
+    # Owning it -------------------------------------------------------------------------------
+
+    @property
+    def claimed(self) -> bool:
+        return self._owner is not None
+
+    def claim(self) -> Claim:
+        """Take the lock, recover, raise the epoch.  LogLocked names the process that has it."""
+        self._check_usable()
+        if self._owner is not None:
+            return self._owner.claim
+        place = self._place
+        place.files.make_directory(place.directory)
+        try:
+            lock = place.files.lock(place.path(LOCK), f"pid {os.getpid()}")
+        except LockHeld as error:
+            raise LogLocked(
+                f"the log is owned by {error.holder}: stop that process, or open the log there",
+                directory=place.directory,
+            ) from error
+        claiming = Claiming(
+            place,
+            clock=self._clock,
+            entropy=self._entropy,
+            log_start=self._log_start,
+            shard=self._shard,
+            mark=self._read_mark(),
+        )
+        try:
+            claimed = claiming.run(lock)
+        except OSError as error:
+            lock.release()
+            place.counters.io_errors += 1
+            raise Unavailable(f"the log could not be recovered: {error}", directory=place.directory) from error
+        except BaseException:
+            lock.release()
+            raise
+        self._owner = claimed.owner
+        self._forgotten = claimed.forgotten
+        self.report = claimed.report
+        self._show(claimed.view)
+        return claimed.owner.claim
+
+    # Writing ---------------------------------------------------------------------------------
+
+    def next_lsn(self) -> Lsn:
+        return Lsn(self._owned().end.next_lsn)
+
+    def last_append_time_us(self) -> int:
+        return self._owned().end.append_time_us
+
+    def next_offsets(self) -> dict[int, int]:
+        return self._owned().index.next_offsets()
+
+    def commit(self, writes: Sequence[PlacedWrite], append_time_us: int) -> DurableTicket:
+        """Append the writes and sync them.  Unavailable: nothing of it is or will be there.
+        OutcomeUnknown: it may be, and this open log is poisoned."""
+        owner = self._owned()
+        size = sum(draft.frame_size for drafts, _ in writes for draft in drafts)
+        if self._is_time_to_roll(owner, size, append_time_us):
+            self._roll(owner)
+        sealed = seal_writes(
+            writes,
+            owner.end,
+            owner.active.opening.salted,
+            durable_lsn=self._view.durable_lsn,
+            epoch=owner.claim.epoch,
+            append_time_us=append_time_us,
+        )
+        try:
+            owner.file.append(sealed.buffers)
+        except OSError as error:
+            raise self._take_back(owner, error) from error
+        self._sync(owner.file.sync_data)
+        return self._made_durable(owner, sealed, append_time_us)
+
+    def _is_time_to_roll(self, owner: Owner, size: int, now_us: int) -> bool:
+        settings = self._place.settings
+        if owner.position == SEGMENT_FRAME_BYTES:
+            return False
+        return (
+            owner.position + size > settings.segment_size_bytes_max
+            or now_us - owner.active.created_us > settings.segment_age_s_max * 1_000_000
+        )
+
+    def _made_durable(self, owner: Owner, sealed: Sealed, append_time_us: int) -> DurableTicket:
+        position = owner.position
+        first_lsn = lsn = owner.end.next_lsn
+        add_frame = owner.index.add_frame
+        for at, draft, base_offset in sealed.frames:
+            add_frame(
+                lsn,
+                position + at,
+                draft.kind,
+                draft.topic_number,
+                draft.partition,
+                base_offset,
+                draft.row_count,
+                draft.row_count,
+                draft.frame_size,
+                append_time_us,
+            )
+            lsn += 1
+        owner.end = sealed.end
+        owner.position = position + sealed.size
+        self._place.counters.commits += 1
+        self._place.counters.append_bytes += sealed.size
+        try:
+            owner.mark.write(durable_lsn=lsn - 1, segment=owner.active.first_lsn, position=owner.position)
+        except OSError as error:
+            raise self.poison(error) from error
+        self._show(View(self._view.segments, Lsn(lsn - 1), owner.position))
+        return DurableTicket(Lsn(first_lsn))
+
+    def _take_back(self, owner: Owner, error: OSError) -> Unavailable | OutcomeUnknown:
+        """A write failed half-way.  Cut what it left, sync the cut, and only then refuse: a refused row must
+        not appear after a crash."""
+        place = self._place
+        place.counters.io_errors += 1
+        try:
+            owner.file.truncate(owner.position)
+            owner.file.sync_all()
+        except OSError as second:
+            place.counters.io_errors += 1
+            return self.poison(second)
+        if error.errno in _FULL:
+            self._give_up_reserve()
+            return Unavailable("the disk is full: nothing was appended; free space, then try again")
+        return Unavailable(f"the write failed and was taken back: {error}")
+
+    def _give_up_reserve(self) -> None:
+        place = self._place
+        if RESERVE in place.files.list(place.directory):
+            logger.warning("the disk is full: giving up the reserve so that deletion can go on")
+            unlink_all(self._place, [RESERVE])
+
+    def _sync(self, sync: Callable[[], None]) -> None:
+        counters = self._place.counters
+        started = self._clock.monotonic_s()
+        try:
+            sync()
+        except OSError as error:
+            # The kernel may have dropped the dirty pages and marked them clean: a second sync would
+            # succeed and lie.  Nothing may be acknowledged any more.
+            counters.io_errors += 1
+            raise self.poison(error) from error
+        counters.syncs += 1
+        counters.sync_seconds += self._clock.monotonic_s() - started
+
+    def poison(self, cause: BaseException) -> OutcomeUnknown:
+        """Promise nothing any more; returns what requests in flight are told."""
+        self._poisoned = cause
+        logger.error("poisoned: %r", cause)
+        return OutcomeUnknown(
+            f"it is not known whether this is durable ({cause}): close the log, open it again, "
+            "and retry with the same sequence number"
+        )
+
+    def roll(self) -> Lsn | None:
+        """Seal the active segment and begin the next; returns the first LSN of the one just sealed, or
+        nothing where there was nothing to seal."""
+        owner = self._owned()
+        if owner.position == SEGMENT_FRAME_BYTES:
+            return None
+        sealed = owner.active
+        self._roll(owner)
+        return Lsn(sealed.first_lsn)
+
+    def _roll(self, owner: Owner) -> None:
+        place = self._place
+        self._sync(owner.file.sync_all)
+        old = owner.active
+        saved = self._save_index(owner)
+        header = SegmentHeader(
+            log_id=old.opening.header.log_id,
+            salt=self._entropy(8),
+            first_lsn=owner.end.next_lsn,
+            prev=owner.end.chain,
+            epoch=owner.claim.epoch,
+            created_us=max(self._clock.now_us(), owner.end.append_time_us),
+            previous_first_lsn=old.first_lsn,
+            shard=self._shard,
+        )
+        try:
+            active, file = create_segment(place, header, self._sync)
+        except OSError as error:
+            place.counters.io_errors += 1
+            raise Unavailable(f"a new segment could not be begun: {error}", first_lsn=header.first_lsn) from error
+        old.seal(owner.end, owner.position)
+        old.set_index(None if saved else owner.index)
+        owner.file.close()
+        owner.file = file
+        owner.active = active
+        owner.index = ActiveIndex(header.first_lsn, owner.index.next_offsets())
+        active.set_index(owner.index)
+        owner.end = ChainEnd(header.first_lsn, active.opening.chain, owner.claim.epoch, owner.end.append_time_us)
+        owner.position = SEGMENT_FRAME_BYTES
+        durable = self._view.durable_lsn
+        try:
+            owner.mark.write(durable_lsn=durable, segment=active.first_lsn, position=owner.position)
+        except OSError as error:
+            raise self.poison(error) from error
+        self._show(View((*self._view.segments, active), durable, owner.position))
+        place.counters.rolls += 1
+        logger.info("rolled: %s sealed at %d bytes, %s begun", old.name, old.size, active.name)
+        restore_reserve(place)
+
+    def _save_index(self, owner: Owner) -> bool:
+        """Write the active segment's index beside it.  It can be rebuilt, so a failure is only counted."""
+        opening = owner.file.read_at(0, SEGMENT_FRAME_BYTES)
+        data = owner.index.pack(opening, owner.end, owner.position, owner.active.created_us)
+        try:
+            write_aside(self._place, owner.active.name.index, data)
+        except OSError as error:
+            self._place.counters.io_errors += 1
+            logger.warning("the index %s could not be saved: %s", owner.active.name.index, error)
+            return False
+        return True
+
+    # Letting go ------------------------------------------------------------------------------
+
+    def forget(self, log_start: Lsn) -> list[str]:
+        """Unlink the segments that lie wholly below `log_start`, which must be recorded as the log's start by now;
+        returns the names of those that are gone.  What cannot be unlinked is tried again at the next call."""
+        self._owned()
+        view = self._view
+        kept = list(view.segments)
+        while len(kept) > 1 and kept[1].first_lsn <= log_start:
+            self._forgotten.append(kept.pop(0).name)
+        self._show(View(tuple(kept), view.durable_lsn, view.position))
+        gone = []
+        for name in list(self._forgotten):
+            if self._unlink_segment(name):
+                self._forgotten.remove(name)
+                gone.append(str(name))
+        self._place.counters.segments_deleted += len(gone)
+        if gone:
+            logger.info("forgot %d segments below lsn %d", len(gone), log_start)
+        return gone
+
+    @property
+    def to_be_forgotten(self) -> Sequence[SegmentName]:
+        """Segments below the log's start that are still there."""
+        return self._forgotten
+
+    def replace(self, old: SegmentName, new: Segment) -> None:
+        """Show a rewritten generation of a sealed segment in place of the one it was made from."""
+        self._owned()
+        view = self._view
+        segments = tuple(new if segment.name == old else segment for segment in view.segments)
+        self._show(View(segments, view.durable_lsn, view.position))
+        self._place.counters.segments_rewritten += 1
+        self._unlink_segment(old)
+
+    def segment_named(self, name: str) -> Segment:
+        """The segment of this name, as it is now."""
+        for segment in self._view.segments:
+            if str(segment.name) == name:
+                return segment
+        raise Forgotten("this segment was forgotten or replaced: plan again", segment=name)
+
+    def _unlink_segment(self, name: SegmentName) -> bool:
+        """The index goes first, so that no index is ever left without its segment."""
+        unlink_all(self._place, [name.index])
+        unlink_all(self._place, [str(name)])
+        return str(name) not in self._place.files.list(self._place.directory)
+
+    # Ending ----------------------------------------------------------------------------------
+
+    def sync_mark(self) -> None:
+        """Make the mark durable; called when the log is idle."""
+        owner = self._owner
+        if owner is None or not owner.mark.dirty or self._poisoned is not None:
+            return
+        self._sync(owner.mark.sync)
+
+    @property
+    def mark_is_dirty(self) -> bool:
+        return self._owner is not None and self._owner.mark.dirty
+
+    def close(self) -> None:
+        """Say in the mark that it was a clean close, and let the lock go.  Closing twice is nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        owner = self._owner
+        try:
+            if owner is not None and self._poisoned is None:
+                self._save_index(owner)
+                self._sync(lambda: self._place.files.sync_directory(self._place.directory))
+                owner.mark.write(
+                    durable_lsn=self._view.durable_lsn,
+                    segment=owner.active.first_lsn,
+                    position=owner.position,
+                    clean=True,
+                )
+                self._sync(owner.mark.sync)
+        finally:
+            if owner is not None:
+                owner.file.close()
+                owner.mark.close()
+                owner.lock.release()
+            if self._mark_file is not None:
+                self._mark_file.close()
+
+    def _owned(self) -> Owner:
+        self._check_usable()
+        if self._owner is None:
+            raise AssertionError("claim() comes first")
+        return self._owner
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise Closed("this log is closed")
+        if self._poisoned is not None:
+            raise Poisoned(
+                f"a sync failed earlier ({self._poisoned}): close this log and open it again, which recovers it"
+            )
+        if self._halted is not None:
+            raise self._halted

@@ -1,0 +1,421 @@
+"""Reading a log on files: what an owner and a reader in another process have in common.
+
+PROMISE  Readers see whole, durable writes only, in LSN order.  They never wait for the owner's I/O: they
+         look at a View, which is replaced whole and never changed.
+         A reader that has opened a segment goes on reading it, whatever becomes of its name; one that comes
+         too late for a file that was replaced plans again with the new View.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from headwater.errors import CorruptData, DamagedLog, ForeignLog, Forgotten, Halted
+from headwater.frames.bodies import unpack_gap
+from headwater.frames.frame import Header, Kind
+from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
+from headwater.ids import Lsn
+from headwater.log.chain import ChainWalker
+from headwater.log.device import Frame, FrameRef, SegmentInfo, TopicInSegment
+from headwater.log.index import ActiveIndex, Place, SegmentIndex, partition_key
+from headwater.log.mark import Mark, read_mark
+from headwater.log.names import MARK, SegmentName
+from headwater.log.recovery import RecoveryReport
+from headwater.log.segment import Opening, Scan, read_frame
+from headwater.log.segments import FoundSegments, LogPlace, Segment, find_segments, lost, next_offsets_after
+from headwater.storage.files import File
+
+INDEXES_OPEN_MAX = 64
+_RELOADS_MAX = 10
+_PLANS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What can be read: the segments, and how far."""
+
+    segments: tuple[Segment, ...]
+    durable_lsn: Lsn
+    position: int
+    """Where the durable part of the last segment ends."""
+
+
+class FileReads:
+    """The reading half of FileDevice."""
+
+    def __init__(self, place: LogPlace, log_start: Callable[[], int]) -> None:
+        self._place = place
+        self._log_start = log_start
+        self._view = View((), Lsn(0), 0)
+        self._indexes: OrderedDict[int, Segment] = OrderedDict()
+        self._mark_file: File | None = None
+        self._walker: ChainWalker | None = None
+        self._halted: Halted | None = None
+        self.report = RecoveryReport()
+
+    def _show(self, view: View) -> None:
+        self._view = view
+
+    def _plan_again(self) -> None:
+        """A file of the View was gone when it was to be opened: look at the directory again."""
+        self.recover()
+
+    # Reading what is there -------------------------------------------------------------------
+
+    def recover(self, *, undamaged_part: bool = False) -> RecoveryReport:
+        """Read the directory as anybody may, up to the mark.  With `undamaged_part` a halted log shows
+        what lies before the damage, and the report says what stopped it."""
+        for attempt in range(_RELOADS_MAX):
+            try:
+                self._load_for_reading(undamaged_part)
+                return self.report
+            except FileNotFoundError:
+                # An owner has replaced or deleted a file since the directory was read: read it again.
+                if attempt == _RELOADS_MAX - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _load_for_reading(self, undamaged_part: bool) -> None:
+        place = self._place
+        mark = self._read_mark()
+        found = find_segments(place, self._log_start(), undamaged_part=undamaged_part)
+        mark = self._newer_mark(mark)
+        check_mark(found, mark)
+        newest = found.newest_name
+        if mark is not None and mark.segment > (newest.first_lsn if newest is not None else 0) and found.halt is None:
+            # The owner has rolled since the directory was read, or the newest segment is gone.
+            if str(SegmentName(mark.segment, 0)) in place.files.list(place.directory):
+                raise FileNotFoundError(errno.ENOENT, "the log has rolled meanwhile", place.directory)
+            raise lost(mark.segment, mark.durable_lsn)
+        segments = list(found.sealed)
+        position = 0
+        self._walker = None
+        durable = found.end.next_lsn - 1
+        if newest is not None and isinstance(found.newest_opening, Opening) and found.halt is None:
+            segment = Segment(place, newest, found.newest_opening)
+            index = ActiveIndex(newest.first_lsn, found.next_offsets())
+            segment.set_index(index)
+            self._walker = ChainWalker(segment.end)
+            position = SEGMENT_FRAME_BYTES
+            segments.append(segment)
+            if mark is not None and mark.segment == newest.first_lsn:
+                position = self._extend(segment, index, self._walker, position, mark)
+                durable = mark.durable_lsn
+            else:
+                durable = newest.first_lsn - 1
+        self._show(View(tuple(segments), Lsn(durable), position))
+        self._halted = found.halt
+        self.report = RecoveryReport(
+            verdict=found.halt.message if found.halt is not None else "read up to the mark",
+            log_id=found.log_id.hex() if found.log_id is not None else "",
+            segments=len(segments),
+            first_lsn=segments[0].first_lsn if segments else 0,
+            last_lsn=durable,
+            durable_lsn=durable,
+            epoch=mark.epoch if mark is not None else 0,
+            clean=mark.clean if mark is not None else False,
+            indexes_rebuilt=found.rebuilt,
+            foreign=found.listing.foreign,
+        )
+
+    def _extend(self, segment: Segment, index: ActiveIndex, walker: ChainWalker, position: int, mark: Mark) -> int:
+        """Take in the newest segment's frames up to the mark; they cannot change any more."""
+        file = segment.open_file()
+        try:
+            scan = Scan(
+                file, position, mark.position, segment.opening.salted, chunk_bytes=self._place.settings.scan_chunk_bytes
+            )
+            for at, header, body in scan:
+                broken = walker.step(header, body)
+                if broken is not None:
+                    raise DamagedLog(
+                        f"below the mark a frame does not fit: {broken.value}; run `headwater log verify`",
+                        segment=str(segment.name),
+                        position=at,
+                    )
+                index.add(header, at)
+        finally:
+            file.close()
+        if scan.stop.position != mark.position or walker.next_lsn - 1 != mark.durable_lsn:
+            raise DamagedLog(
+                f"the log cannot be read up to its mark: {scan.stop.reason.value}; run `headwater log verify`",
+                segment=str(segment.name),
+                lsn=walker.next_lsn,
+                durable_lsn=mark.durable_lsn,
+            )
+        return mark.position
+
+    def refresh(self) -> Lsn:
+        """Look at the mark again."""
+        mark = self._read_mark()
+        view = self._view
+        if mark is None or mark.durable_lsn <= view.durable_lsn or self._halted is not None:
+            return view.durable_lsn
+        newest = view.segments[-1] if view.segments else None
+        if newest is None or newest.first_lsn != mark.segment or self._walker is None:
+            self.recover()
+            return self._view.durable_lsn
+        index = newest.loaded_index
+        assert isinstance(index, ActiveIndex)
+        position = self._extend(newest, index, self._walker, view.position, mark)
+        self._show(View(view.segments, Lsn(mark.durable_lsn), position))
+        return self._view.durable_lsn
+
+    def _read_mark(self) -> Mark | None:
+        if self._mark_file is None:
+            try:
+                self._mark_file = self._place.files.open(self._place.path(MARK))
+            except FileNotFoundError:
+                return None
+        return read_mark(self._mark_file)
+
+    def _newer_mark(self, mark: Mark | None) -> Mark | None:
+        again = self._read_mark()
+        return again if again is not None else mark
+
+    # What there is ---------------------------------------------------------------------------
+
+    def durable(self) -> Lsn:
+        return self._view.durable_lsn
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        view = self._view
+        infos = []
+        for segment in view.segments:
+            newest = segment is view.segments[-1]
+            infos.append(
+                SegmentInfo(
+                    name=str(segment.name),
+                    first_lsn=Lsn(segment.first_lsn),
+                    last_lsn=view.durable_lsn if newest else Lsn(segment.last_lsn),
+                    generation=segment.name.generation,
+                    bytes=view.position if newest else segment.size,
+                    created_us=segment.created_us,
+                    last_append_time_us=segment.end.append_time_us,
+                    sealed=not newest,
+                )
+            )
+        return infos
+
+    def topics_in(self, segment: SegmentInfo) -> dict[int, TopicInSegment]:
+        """What each topic has in a segment."""
+        view = self._view
+        number = self._number_of(view, segment.first_lsn)
+        shares = self._index(view, number).topics()
+        return {
+            topic: TopicInSegment(share.frames, share.bytes, share.rows, Lsn(share.last_lsn))
+            for topic, share in shares.items()
+        }
+
+    # By LSN ----------------------------------------------------------------------------------
+
+    def frames(self, from_lsn: Lsn, to_lsn: Lsn) -> Iterator[Frame]:
+        """The durable frames from one LSN to another, both included.  A gap is one frame, with the last LSN it
+        stands for.  Forgotten where the log no longer reaches back that far."""
+        lsn = from_lsn
+        plans = 0
+        while lsn <= to_lsn:
+            view = self._view
+            last = min(to_lsn, view.durable_lsn)
+            if lsn > last:
+                return
+            number = self._number_of(view, lsn)
+            before = lsn
+            try:
+                for frame in self._frames_in(view, number, lsn, last):
+                    yield frame
+                    lsn = Lsn(frame.header.lsn + 1)
+            except FileNotFoundError:
+                plans += 1
+                if plans == _PLANS_MAX:
+                    raise
+                self._plan_again()
+                continue
+            plans = 0
+            if lsn == before:
+                raise CorruptData("an index leads to no frame; run `headwater log verify`", lsn=lsn)
+
+    def _frames_in(self, view: View, number: int, from_lsn: int, to_lsn: int) -> Iterator[Frame]:
+        segment = view.segments[number]
+        newest = number == len(view.segments) - 1
+        file = segment.open_file()
+        try:
+            index = self._index(view, number)
+            place = index.place_of(from_lsn)
+            if place is None:
+                return
+            behind = index.place_of(to_lsn + 1)
+            end = behind.position if behind is not None else (view.position if newest else segment.size)
+            scan = Scan(
+                file,
+                place.position,
+                end,
+                segment.opening.salted,
+                chunk_bytes=self._place.settings.scan_chunk_bytes,
+                reuse=False,
+            )
+            name = str(segment.name)
+            lsn = from_lsn
+            for position, header, body in scan:
+                if not _continues(header, body, lsn):
+                    raise _misled(name, position, lsn, header)
+                yield Frame(header, body, name, position)
+                lsn = header.lsn + 1
+            if scan.stop.position != end:
+                raise CorruptData(
+                    f"a durable frame cannot be read: {scan.stop.reason.value}; run `headwater log verify`",
+                    segment=name,
+                    position=scan.stop.position,
+                    lsn=lsn,
+                )
+        finally:
+            file.close()
+
+    # By partition and offset, by time ----------------------------------------------------------
+
+    def frames_of(self, topic_number: int, partition: int, offset: int) -> Iterator[Frame]:
+        """The durable frames of a partition that hold this offset or a later one, in order.
+
+        Offsets that were removed are passed over; Forgotten where the log no longer reaches back that far."""
+        key = partition_key(topic_number, partition)
+        plans = 0
+        while True:
+            view = self._view
+            number = self._first_with(view, key, offset)
+            if number == len(view.segments):
+                return
+            try:
+                for each in range(number, len(view.segments)):
+                    for frame in self._frames_of_in(view, each, key, offset):
+                        yield frame
+                        offset = frame.header.base_offset + frame.header.offset_count
+                return
+            except FileNotFoundError:
+                plans += 1
+                if plans == _PLANS_MAX:
+                    raise
+                self._plan_again()
+
+    def _frames_of_in(self, view: View, number: int, key: int, offset: int) -> Iterator[Frame]:
+        segment = view.segments[number]
+        newest = number == len(view.segments) - 1
+        file = segment.open_file()
+        try:
+            for place in self._index(view, number).places(key, offset):
+                if newest and place.lsn > view.durable_lsn:
+                    return
+                header, body = read_frame(file, place.position, segment.opening.salted)
+                if header.lsn != place.lsn or partition_key(header.topic_number, header.partition) != key:
+                    raise _misled(str(segment.name), place.position, place.lsn, header)
+                yield Frame(header, body, str(segment.name), place.position)
+        finally:
+            file.close()
+
+    def find(self, topic_number: int, partition: int, offset: int) -> FrameRef | None:
+        """The first durable frame of a partition that holds this offset or a later one."""
+        key = partition_key(topic_number, partition)
+        view = self._view
+        for number in range(self._first_with(view, key, offset), len(view.segments)):
+            place = next(self._index(view, number).places(key, offset), None)
+            if place is not None:
+                return self._ref(view, number, place)
+        return None
+
+    def find_time(self, time_us: int) -> Lsn | None:
+        """The LSN of the first durable frame appended at or after this time."""
+        view = self._view
+        for number in range(self._first_at(view, time_us), len(view.segments)):
+            place = self._index(view, number).place_at_time(time_us)
+            if place is not None and place.lsn <= view.durable_lsn:
+                return Lsn(place.lsn)
+        return None
+
+    def _ref(self, view: View, number: int, place: Place) -> FrameRef | None:
+        if place.lsn > view.durable_lsn:
+            return None
+        return FrameRef(Lsn(place.lsn), str(view.segments[number].name), place.position)
+
+    def _first_with(self, view: View, key: int, offset: int) -> int:
+        """The number of the first segment at whose end the partition is past this offset."""
+        low, high = 0, len(view.segments)
+        while low < high:
+            middle = (low + high) // 2
+            if self._index(view, middle).next_offset(key) > offset:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _first_at(self, view: View, time_us: int) -> int:
+        """The number of the first segment that can hold a frame of this time or later."""
+        low, high = 0, max(len(view.segments) - 1, 0)
+        while low < high:
+            middle = (low + high) // 2
+            if view.segments[middle].end.append_time_us >= time_us:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _number_of(self, view: View, lsn: int) -> int:
+        """The number of the segment that holds this LSN."""
+        number = bisect_right(view.segments, lsn, key=lambda segment: segment.first_lsn) - 1
+        if number < 0:
+            raise Forgotten(
+                "the log has let go of this LSN: read it from the table",
+                lsn=lsn,
+                first_lsn=view.segments[0].first_lsn if view.segments else 0,
+            )
+        return number
+
+    def _index(self, view: View, number: int) -> SegmentIndex:
+        segment = view.segments[number]
+        index = segment.loaded_index
+        if index is None:
+            try:
+                index = segment.read_index()
+            except FileNotFoundError:
+                index = None
+            if index is None:
+                index = segment.rebuild_index(next_offsets_after(view.segments, number))
+            segment.set_index(index)
+            # Of the index files that are read in place only the latest stay open; dropping the reference
+            # closes one when its last reader is done.
+            self._indexes[segment.first_lsn] = segment
+            if len(self._indexes) > INDEXES_OPEN_MAX:
+                _, oldest = self._indexes.popitem(last=False)
+                if oldest is not view.segments[-1]:
+                    oldest.set_index(None)
+        return index
+
+
+def _continues(header: Header, body: memoryview, lsn: int) -> bool:
+    if header.lsn == lsn:
+        return True
+    if header.kind != Kind.GAP:
+        return False
+    gap = unpack_gap(body)
+    return gap is not None and gap.first_lsn <= lsn <= gap.last_lsn
+
+
+def _misled(segment: str, position: int, lsn: int, header: Header) -> CorruptData:
+    return CorruptData(
+        "an index leads to another frame than it says; run `headwater log verify`",
+        segment=segment,
+        position=position,
+        lsn=lsn,
+        found_lsn=header.lsn,
+    )
+
+
+def check_mark(found: FoundSegments, mark: Mark | None) -> None:
+    if mark is not None and found.log_id is not None and mark.log_id != found.log_id:
+        raise ForeignLog(
+            "the mark belongs to another log: its directory was mixed with this one",
+            mark=mark.log_id.hex(),
+            segments=found.log_id.hex(),
+        )

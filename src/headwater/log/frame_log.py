@@ -1,0 +1,205 @@
+"""The log as its users have it: append frames, read frames, find them again.
+
+    with open_log(DiskFiles("data"), "log") as log:
+        receipt = log.append([Draft(Kind.DATA, b"...", topic_number=1, row_count=1)])
+        for frame in log.read(receipt.first_lsn): ...
+
+PROMISE  Opening reads and claims nothing.  The first append takes the lock, recovers and raises the epoch.
+         Other processes may open the same log at any time and see exactly what is durable.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self, TypeVar
+
+from headwater.clock import Clock, Entropy, SystemClock, system_entropy
+from headwater.errors import Closed
+from headwater.ids import FIRST_LSN, Lsn
+from headwater.log.device import Frame, FrameRef, SegmentInfo
+from headwater.log.drafts import Draft, Receipt
+from headwater.log.file_device import FileDevice
+from headwater.log.recovery import RecoveryReport
+from headwater.log.segments import LogPlace
+from headwater.log.writer import Form, Writer, each_alone
+from headwater.metrics import LogCounters
+from headwater.settings import LogSettings
+from headwater.storage.files import Files
+
+T = TypeVar("T")
+
+
+class FrameLog:
+    """An open log."""
+
+    def __init__(
+        self, device: FileDevice, *, settings: LogSettings, clock: Clock, counters: LogCounters, form: Form
+    ) -> None:
+        self._device = device
+        self._settings = settings
+        self._durable_changed = threading.Condition()
+        self._followers = 0
+        self._closed = threading.Event()
+        self.counters = counters
+        self._writer = Writer(
+            device, settings=settings, clock=clock, counters=counters, on_durable=self._tell_followers, form=form
+        )
+
+    # Appending -------------------------------------------------------------------------------
+
+    def append(self, drafts: Sequence[Draft]) -> Receipt:
+        """Append one write: all its frames or none, durable when this returns."""
+        return self._writer.append(drafts)
+
+    def append_future(self, drafts: Sequence[Draft]) -> Future[Receipt]:
+        """Append one write without waiting; the future is done when it is durable."""
+        return self._writer.append_future(drafts)
+
+    def claim(self) -> RecoveryReport:
+        """Become the owner now, and say what recovery found."""
+        self._writer.claim()
+        return self._device.report
+
+    def roll(self) -> Lsn | None:
+        """Seal the active segment; returns its first LSN, or nothing where it was empty."""
+        return self._writer.under_baton(self._device.roll)
+
+    # Reading ---------------------------------------------------------------------------------
+
+    def durable_lsn(self) -> Lsn:
+        """How far the log is durable, and can be read."""
+        return self._device.refresh()
+
+    def read(
+        self,
+        from_lsn: Lsn = FIRST_LSN,
+        to_lsn: Lsn | None = None,
+        *,
+        follow: bool = False,
+        timeout_s: float | None = None,
+    ) -> Iterator[Frame]:
+        """The durable frames from an LSN on.  With `follow` it waits for more, until `to_lsn`, until the log is
+        closed, or until nothing has come for `timeout_s`."""
+        lsn = from_lsn
+        while True:
+            durable = self.durable_lsn()
+            last = durable if to_lsn is None else Lsn(min(durable, to_lsn))
+            for frame in self._device.frames(lsn, last):
+                yield frame
+                lsn = Lsn(frame.header.lsn + 1)
+            if not follow or (to_lsn is not None and lsn > to_lsn) or not self._wait_beyond(last, timeout_s):
+                return
+
+    def read_partition(self, topic_number: int, partition: int, offset: int = 0) -> Iterator[Frame]:
+        """The durable frames of one partition that hold this offset or a later one."""
+        self._device.refresh()
+        return self._device.frames_of(topic_number, partition, offset)
+
+    def find(self, topic_number: int, partition: int, offset: int) -> FrameRef | None:
+        """Where the first frame is that holds this offset of a partition, or a later one."""
+        self._device.refresh()
+        return self._device.find(topic_number, partition, offset)
+
+    def find_time(self, time_us: int) -> Lsn | None:
+        """The first LSN appended at or after this time."""
+        self._device.refresh()
+        return self._device.find_time(time_us)
+
+    def _tell_followers(self) -> None:
+        if self._followers:
+            with self._durable_changed:
+                self._durable_changed.notify_all()
+
+    def _wait_beyond(self, lsn: Lsn, timeout_s: float | None) -> bool:
+        """Wait until something after `lsn` is durable; False when there will not be."""
+        waited_s = 0.0
+        poll_s = self._settings.follow_poll_s
+        while not self._closed.is_set():
+            if self._device.refresh() > lsn:
+                return True
+            if timeout_s is not None and waited_s >= timeout_s:
+                return False
+            if self._device.claimed:
+                with self._durable_changed:
+                    self._followers += 1
+                    try:
+                        self._durable_changed.wait_for(
+                            lambda: self._closed.is_set() or self._device.durable() > lsn, timeout_s
+                        )
+                    finally:
+                        self._followers -= 1
+                if timeout_s is not None:
+                    waited_s = timeout_s
+            else:
+                self._closed.wait(poll_s)
+                waited_s += poll_s
+        return False
+
+    # About it --------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> FileDevice:
+        """What holds the log: for rewriting and deletion."""
+        return self._device
+
+    @property
+    def recovery_report(self) -> RecoveryReport:
+        return self._device.report
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        self._device.refresh()
+        return self._device.segments()
+
+    def exclusively(self, act: Callable[[], T]) -> T:
+        """Do something that nobody may append beside."""
+        return self._writer.under_baton(act)
+
+    def close(self) -> None:
+        """Serve what is queued, say in the mark that the close was clean, and let go.  Twice is nothing."""
+        self._writer.close()
+        self._closed.set()
+        with self._durable_changed:
+            self._durable_changed.notify_all()
+        self._device.close()
+
+    def __enter__(self) -> Self:
+        if self._closed.is_set():
+            raise Closed("this log is closed")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_log(
+    files: Files,
+    directory: str = "log",
+    *,
+    settings: LogSettings | None = None,
+    clock: Clock | None = None,
+    entropy: Entropy = system_entropy,
+    log_start: Callable[[], int] | int = 1,
+    undamaged_part: bool = False,
+    form: Form = each_alone,
+) -> FrameLog:
+    """Open a log for reading; the first append makes this process its owner.
+
+    `log_start` is the first LSN that the log must still hold; it rises with each deletion, and whoever records
+    deletions knows it.  With `undamaged_part` a halted log can be read up to its damage, and not written.
+    """
+    settings = settings if settings is not None else LogSettings()
+    clock = clock if clock is not None else SystemClock()
+    counters = LogCounters()
+    start = log_start if callable(log_start) else _constant(log_start)
+    device = FileDevice(LogPlace(files, directory, settings, counters), clock=clock, entropy=entropy, log_start=start)
+    device.recover(undamaged_part=undamaged_part)
+    return FrameLog(device, settings=settings, clock=clock, counters=counters, form=form)
+
+
+def _constant(value: int) -> Callable[[], int]:
+    return lambda: value

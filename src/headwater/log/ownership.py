@@ -1,0 +1,319 @@
+"""How a process becomes the owner of a log on files: recover for writing, raise the epoch, write the mark.
+
+PROMISE  Under the lock, before anything is appended: a torn tail is cut and the cut synced, what no mark covers
+         is written and synced again, and a mark with the new epoch is durable (G3, G5).
+         All else that is found halts by name, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headwater.clock import Clock, Entropy
+from headwater.errors import DamagedLog
+from headwater.frames.frame import NoFrame, chain_value
+from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, SegmentHeader
+from headwater.ids import Epoch, Lsn
+from headwater.log.chain import ChainEnd
+from headwater.log.device import Claim
+from headwater.log.file_actions import create_segment, restore_reserve, unlink_all
+from headwater.log.file_reads import View, check_mark
+from headwater.log.index import ActiveIndex, load_active, read_footer
+from headwater.log.mark import Mark, MarkWriter
+from headwater.log.names import MARK, SegmentName
+from headwater.log.recovery import Evidence, Found, NewestScan, RecoveryReport, Verdict, judge, scan_newest
+from headwater.log.segment import Opening, read_frame
+from headwater.log.segments import FoundSegments, LogPlace, Segment, find_segments, lost, unknown_format
+from headwater.storage.files import File, Lock
+
+logger = logging.getLogger("headwater.log")
+
+
+@dataclass
+class Owner:
+    """What only the owner of a log has."""
+
+    claim: Claim
+    lock: Lock
+    file: File
+    mark: MarkWriter
+    end: ChainEnd
+    position: int
+    index: ActiveIndex
+    active: Segment
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A claim that has succeeded."""
+
+    owner: Owner
+    view: View
+    report: RecoveryReport
+    forgotten: list[SegmentName]
+
+
+class Claiming:
+    """One attempt to become the owner."""
+
+    def __init__(
+        self,
+        place: LogPlace,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        log_start: Callable[[], int],
+        shard: int,
+        mark: Mark | None,
+    ) -> None:
+        self._place = place
+        self._clock = clock
+        self._entropy = entropy
+        self._log_start = log_start()
+        self._shard = shard
+        self._mark = mark
+
+    def run(self, lock: Lock) -> Claimed:
+        """Recover for writing.  Raises a Halted by name, or OSError where a call failed: then nothing is promised
+        and the next try begins from the start."""
+        place = self._place
+        report = RecoveryReport(owner=True)
+        mark = self._mark
+        while True:
+            found = find_segments(place, self._log_start)
+            check_mark(found, mark)
+            newest = self._look_at_newest(found)
+            good_lsn = newest.end.next_lsn - 1 if newest is not None else found.end.next_lsn - 1
+            durable_lsn = max(
+                mark.durable_lsn if mark is not None else 0,
+                newest.durable_lsn if newest is not None else 0,
+            )
+            evidence = Evidence(
+                found=_what_was_found(found, newest),
+                good_lsn=good_lsn,
+                durable_lsn=durable_lsn,
+                header_needed=not found.sealed and self._log_start > 1,
+                log_start=self._log_start,
+            )
+            verdict = judge(evidence)
+            report.verdict = verdict.value
+            report.durable_lsn = durable_lsn
+            if verdict is not Verdict.REMOVE:
+                break
+            assert found.newest_name is not None
+            place.files.unlink(place.path(found.newest_name))
+            place.files.sync_directory(place.directory)
+            report.removed.append(str(found.newest_name))
+            logger.warning("removed a roll that was never finished: %s", found.newest_name)
+        self._halt_if_needed(verdict, evidence, found, newest)
+        if verdict is Verdict.START:
+            owner, view = self._start(lock)
+        else:
+            assert newest is not None
+            owner, view = self._continue(lock, found, newest, report)
+        self._remove_leftovers(found, view, report)
+        restore_reserve(place)
+        report.log_id = owner.active.opening.header.log_id.hex()
+        report.segments = len(view.segments)
+        report.first_lsn = view.segments[0].first_lsn
+        report.last_lsn = view.durable_lsn
+        report.epoch = owner.claim.epoch
+        report.indexes_rebuilt = found.rebuilt
+        report.foreign = found.listing.foreign
+        logger.info("opened for writing: %s", report.as_dict())
+        return Claimed(owner, view, report, found.forgotten)
+
+    def _look_at_newest(self, found: FoundSegments) -> NewestScan | None:
+        """Scan the newest segment, or trust its index where the log was closed cleanly."""
+        name, opening, mark = found.newest_name, found.newest_opening, self._mark
+        if name is None or isinstance(opening, NoFrame):
+            return None
+        place = self._place
+        file = place.files.open(place.path(name))
+        try:
+            if mark is not None and mark.clean and mark.segment == name.first_lsn:
+                trusted = self._cleanly_closed(name, opening, file, mark)
+                if trusted is not None:
+                    return trusted
+            start = ChainEnd(name.first_lsn, opening.chain, opening.header.epoch, found.end.append_time_us)
+            return scan_newest(
+                file,
+                opening,
+                SEGMENT_FRAME_BYTES,
+                start,
+                found.next_offsets(),
+                mark=mark,
+                chunk_bytes=place.settings.scan_chunk_bytes,
+            )
+        finally:
+            file.close()
+
+    def _cleanly_closed(self, name: SegmentName, opening: Opening, file: File, mark: Mark) -> NewestScan | None:
+        """The newest segment without a scan, if mark, index, size and last frame all agree."""
+        try:
+            index_file = self._place.files.open(self._place.path(name.index))
+        except FileNotFoundError:
+            return None
+        try:
+            footer = read_footer(index_file)
+            if (
+                footer is None
+                or footer.first_lsn != name.first_lsn
+                or footer.last_lsn != mark.durable_lsn
+                or not (footer.segment_bytes == mark.position == file.size())
+            ):
+                return None
+            index = load_active(index_file, footer)
+        finally:
+            index_file.close()
+        if index is None:
+            return None
+        last = index.place_of(footer.last_lsn)
+        if last is None:
+            chain = opening.chain
+        else:
+            chain = chain_value(*read_frame(file, last.position, opening.salted))
+        if chain != footer.chain:
+            return None
+        return NewestScan(Found.WHOLE, footer.end, mark.position, mark.position, mark.durable_lsn, 0, index, None)
+
+    def _halt_if_needed(
+        self, verdict: Verdict, evidence: Evidence, found: FoundSegments, newest: NewestScan | None
+    ) -> None:
+        if verdict is Verdict.LOST:
+            raise lost(max(evidence.log_start, 1), max(evidence.durable_lsn, evidence.log_start))
+        name = found.newest_name
+        if verdict is Verdict.UNKNOWN:
+            assert name is not None and newest is not None and isinstance(newest.why, NoFrame)
+            raise unknown_format(name, newest.position, newest.why)
+        if verdict is Verdict.DAMAGED:
+            assert name is not None
+            why = newest.why if newest is not None else found.newest_opening
+            reason = "its end is missing" if why is None else getattr(why, "value", str(why))
+            raise DamagedLog(
+                f"rows that were acknowledged cannot be read back: {reason}; "
+                "run `headwater log verify`, then `headwater log repair`",
+                segment=str(name),
+                first_lsn_missing=evidence.good_lsn + 1,
+                durable_lsn=evidence.durable_lsn,
+            )
+
+    def _start(self, lock: Lock) -> tuple[Owner, View]:
+        """A new log: its first segment, empty."""
+        claim = Claim(Epoch(self._mark_epoch + 1), self._entropy(16))
+        header = SegmentHeader(
+            log_id=self._entropy(16),
+            salt=self._entropy(8),
+            first_lsn=1,
+            prev=0,
+            epoch=claim.epoch,
+            created_us=self._clock.now_us(),
+            shard=self._shard,
+        )
+        active, file = create_segment(self._place, header, _plainly)
+        end = ChainEnd(1, active.opening.chain, claim.epoch, 0)
+        return self._own(lock, claim, active, file, end, SEGMENT_FRAME_BYTES, ActiveIndex(1, {}), ())
+
+    def _continue(
+        self, lock: Lock, found: FoundSegments, newest: NewestScan, report: RecoveryReport
+    ) -> tuple[Owner, View]:
+        """Go on where the newest segment's last whole write ends."""
+        assert found.newest_name is not None and isinstance(found.newest_opening, Opening)
+        place = self._place
+        active = Segment(place, found.newest_name, found.newest_opening)
+        active.set_index(newest.index)
+        file = place.files.open(place.path(active.name), writable=True)
+        if newest.file_bytes > newest.position:
+            file.truncate(newest.position)
+            file.sync_all()
+            report.bytes_cut = newest.file_bytes - newest.position
+            report.why_cut = newest.why.value if newest.why is not None else "an unfinished write"
+            logger.warning("cut a torn tail of %d bytes: %s", report.bytes_cut, report.why_cut)
+        self._write_again(file, newest, report)
+        place.files.sync_directory(place.directory)
+        report.frames_scanned = newest.frames
+        report.clean = self._mark.clean if self._mark is not None else False
+        highest = max(newest.end.epoch, self._mark_epoch)
+        claim = Claim(Epoch(highest + 1), self._entropy(16))
+        return self._own(lock, claim, active, file, newest.end, newest.position, newest.index, tuple(found.sealed))
+
+    def _write_again(self, file: File, newest: NewestScan, report: RecoveryReport) -> None:
+        """Write and sync what no mark covers: after a failed sync the page cache can hold bytes, marked clean,
+        that no later sync would write."""
+        mark = self._mark
+        start = SEGMENT_FRAME_BYTES
+        if mark is not None and mark.segment == newest.index.first_lsn:
+            start = min(max(mark.position, start), newest.position)
+        else:
+            start = 0
+        position = start
+        while position < newest.position:
+            size = min(self._place.settings.scan_chunk_bytes, newest.position - position)
+            file.write_at(position, file.read_at(position, size))
+            position += size
+        if position > start:
+            file.sync_all()
+            report.bytes_rewritten = position - start
+
+    def _own(
+        self,
+        lock: Lock,
+        claim: Claim,
+        active: Segment,
+        file: File,
+        end: ChainEnd,
+        position: int,
+        index: ActiveIndex,
+        sealed: tuple[Segment, ...],
+    ) -> tuple[Owner, View]:
+        active.set_index(index)
+        # The claim's mark is durable before its first frame: see WHY in mark.py.
+        first = Mark(
+            counter=self._mark.counter if self._mark is not None else 0,
+            log_id=active.opening.header.log_id,
+            durable_lsn=end.next_lsn - 1,
+            segment=active.first_lsn,
+            position=position,
+            epoch=claim.epoch,
+        )
+        writer = MarkWriter(self._open_mark_for_writing(), first)
+        writer.write(durable_lsn=first.durable_lsn, segment=first.segment, position=first.position)
+        writer.sync()
+        self._place.files.sync_directory(self._place.directory)
+        owner = Owner(claim, lock, file, writer, end, position, index, active)
+        return owner, View((*sealed, active), Lsn(first.durable_lsn), position)
+
+    @property
+    def _mark_epoch(self) -> int:
+        return self._mark.epoch if self._mark is not None else 0
+
+    def _open_mark_for_writing(self) -> File:
+        place = self._place
+        try:
+            return place.files.open(place.path(MARK), writable=True)
+        except FileNotFoundError:
+            return place.files.create(place.path(MARK))
+
+    def _remove_leftovers(self, found: FoundSegments, view: View, report: RecoveryReport) -> None:
+        """Our own temporaries, replaced generations, and indexes without a segment.  Segments whose deletion was
+        intended before a crash stay until forget() is called: a reader may hold them by a pin."""
+        kept = {segment.name for segment in view.segments} | set(found.forgotten)
+        names = [
+            *found.listing.temporaries,
+            *(str(name) for name in found.superseded),
+            *(name.index for name in found.listing.indexes if name not in kept),
+        ]
+        report.removed.extend(unlink_all(self._place, names))
+
+
+def _what_was_found(found: FoundSegments, newest: NewestScan | None) -> Found:
+    if found.newest_name is None:
+        return Found.NOTHING
+    return Found.HEADLESS if newest is None else newest.found
+
+
+def _plainly(verb: Callable[[], None]) -> None:
+    """While a log is being claimed nothing has been promised yet: a failed sync only fails the claim."""
+    verb()

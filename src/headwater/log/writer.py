@@ -1,0 +1,385 @@
+"""One sync for many appends.
+
+PROMISE  An append is acknowledged only after a sync that began after its write (G1).
+ORDER    Requests reach the log in the order in which they were queued; answers leave in log order.
+BATON    Whoever holds the baton commits for everybody who is queued.  A blocking append takes a free baton
+         itself and hands it to the next waiting thread when it is done; futures are served by a background
+         thread that takes the same baton.  One commit is in flight at a time.
+HOOK     `form` turns queued requests into writes, under the baton: the place to check and refuse single
+         requests, and to join small ones.  The default makes each request a write of its own.
+NOT HERE Retrying a failed sync: there is no such thing, see Poisoned in errors.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+from headwater.clock import Clock
+from headwater.errors import Closed, HeadwaterError, Unavailable
+from headwater.frames.bodies import pack_epoch
+from headwater.frames.frame import Kind
+from headwater.ids import Lsn, Offset
+from headwater.log.device import Claim, Device
+from headwater.log.drafts import Draft, Receipt, check_write
+from headwater.metrics import LogCounters
+from headwater.settings import LogSettings
+
+logger = logging.getLogger("headwater.log")
+
+_DATA = int(Kind.DATA)
+T = TypeVar("T")
+
+
+class Request:
+    """One write that somebody waits for."""
+
+    __slots__ = ("_future", "_wake", "drafts", "error", "frame_bytes", "leads", "receipt", "waiting")
+
+    def __init__(self, drafts: Sequence[Draft], frame_bytes: int, future: Future[Receipt] | None) -> None:
+        self.drafts = drafts
+        self.frame_bytes = frame_bytes
+        self.receipt: Receipt | None = None
+        self.error: BaseException | None = None
+        self.waiting = future is None
+        """A thread waits here, so the baton can be handed to it."""
+        self.leads = False
+        self._future = future
+        self._wake = threading.Lock()
+        self._wake.acquire()
+
+    @property
+    def done(self) -> bool:
+        return self.receipt is not None or self.error is not None
+
+    def answer(self, receipt: Receipt) -> None:
+        self.receipt = receipt
+        if self._future is not None:
+            self._future.set_result(receipt)
+        else:
+            self.wake()
+
+    def refuse(self, error: BaseException) -> None:
+        """Refuse this request alone; the others of the commit go on."""
+        self.error = error
+        if self._future is not None:
+            self._future.set_exception(error)
+        else:
+            self.wake()
+
+    def wake(self) -> None:
+        self._wake.release()
+
+    def wait(self) -> None:
+        self._wake.acquire()
+
+
+class Sequencer:
+    """Gives out offsets while a commit is formed; they count only if the commit succeeds."""
+
+    def __init__(self, committed: dict[int, int]) -> None:
+        self._committed = committed
+        self._taken: dict[int, int] = {}
+
+    def next_offset(self, key: int) -> int:
+        taken = self._taken.get(key)
+        return self._committed.get(key, 0) if taken is None else taken
+
+    def take(self, draft: Draft) -> int:
+        """The base offset of this draft."""
+        if draft.kind != _DATA:
+            return 0
+        key = draft.topic_number << 32 | draft.partition
+        base = self.next_offset(key)
+        self._taken[key] = base + draft.row_count
+        return base
+
+
+@dataclass(slots=True)
+class FormedWrite:
+    """One write, and the requests that it answers."""
+
+    drafts: Sequence[Draft]
+    base_offsets: Sequence[int]
+    requests: Sequence[Request]
+
+
+Form = Callable[[Sequence[Request], Sequencer], list[FormedWrite]]
+
+
+def each_alone(requests: Sequence[Request], sequencer: Sequencer) -> list[FormedWrite]:
+    """Every request is a write of its own."""
+    take = sequencer.take
+    return [FormedWrite(r.drafts, [take(draft) for draft in r.drafts], (r,)) for r in requests]
+
+
+class Writer:
+    """The one way into a log.  Safe for any number of threads."""
+
+    def __init__(
+        self,
+        device: Device,
+        *,
+        settings: LogSettings,
+        clock: Clock,
+        counters: LogCounters,
+        on_durable: Callable[[], None],
+        form: Form = each_alone,
+    ) -> None:
+        self._device = device
+        self._settings = settings
+        self._clock = clock
+        self._counters = counters
+        self._on_durable = on_durable
+        self._form = form
+        self._pid = os.getpid()
+        self._queue: deque[Request] = deque()
+        self._baton = threading.Lock()
+        self._switch = threading.Lock()
+        self._room = threading.Condition(threading.Lock())
+        self._in_flight_bytes = 0
+        self._epoch_to_write: Claim | None = None
+        self._last_commit_s = 0.0
+        self._closed = False
+        self._signals: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._background: threading.Thread | None = None
+        self._mark_watched = False
+
+    def append(self, drafts: Sequence[Draft]) -> Receipt:
+        """Append one write and return when it is durable."""
+        request = self._enqueue(drafts, None)
+        if self._baton.acquire(blocking=False):
+            self._lead()
+        else:
+            self._wait_for_turn(request)
+        if request.error is not None:
+            raise request.error
+        assert request.receipt is not None
+        return request.receipt
+
+    def append_future(self, drafts: Sequence[Draft]) -> Future[Receipt]:
+        """Append one write; the future is done when it is durable."""
+        future: Future[Receipt] = Future()
+        future.set_running_or_notify_cancel()
+        self._enqueue(drafts, future)
+        if self._baton.acquire(blocking=False):
+            self._signal("lead")
+        return future
+
+    def under_baton(self, act: Callable[[], T]) -> T:
+        """Do something that nobody may append beside: a roll, a deletion, a replaced segment."""
+        self._check_usable()
+        self._baton.acquire()
+        try:
+            self._ensure_claimed()
+            return act()
+        finally:
+            self._pass_on()
+
+    def claim(self) -> None:
+        """Become the owner now rather than at the first append."""
+        self.under_baton(lambda: None)
+
+    def close(self) -> None:
+        """Serve what is queued, then stop."""
+        if self._closed or os.getpid() != self._pid:
+            self._closed = True
+            return
+        self._closed = True
+        self._baton.acquire()
+        while self._queue:
+            self._commit(self._take_all())
+        # The baton is never given back: nobody appends any more.
+        if self._background is not None:
+            self._signals.put("stop")
+            self._background.join()
+
+    # Getting in ------------------------------------------------------------------------------
+
+    def _enqueue(self, drafts: Sequence[Draft], future: Future[Receipt] | None) -> Request:
+        self._check_usable()
+        frame_bytes = check_write(drafts, self._settings)
+        self._admit(frame_bytes)
+        request = Request(drafts, frame_bytes, future)
+        self._queue.append(request)
+        return request
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise Closed("this log was opened by another process, which forked this one: open it here", pid=self._pid)
+        if self._closed:
+            raise Closed("this log is closed")
+
+    def _admit(self, size: int) -> None:
+        limit = self._settings.in_flight_bytes_max
+        with self._room:
+            if self._in_flight_bytes and self._in_flight_bytes + size > limit:
+                # One request is let in however large it is, so that none can wait for ever.
+                got_room = self._room.wait_for(
+                    lambda: not self._in_flight_bytes or self._in_flight_bytes + size <= limit,
+                    self._settings.append_timeout_s,
+                )
+                if not got_room:
+                    self._counters.requests_refused += 1
+                    raise Unavailable(
+                        "too many bytes are waiting for a sync: nothing was appended; try again",
+                        waited_s=self._settings.append_timeout_s,
+                        in_flight_bytes=self._in_flight_bytes,
+                    )
+            self._in_flight_bytes += size
+
+    def _wait_for_turn(self, request: Request) -> None:
+        try:
+            request.wait()
+        except BaseException:
+            # An interrupt while waiting: the request stays queued, but the baton must not end up here.
+            with self._switch:
+                request.waiting = False
+                leads = request.leads
+            if leads:
+                self._lead()
+            raise
+        if request.leads and not request.done:
+            self._lead()
+
+    # Holding the baton -----------------------------------------------------------------------
+
+    def _lead(self) -> None:
+        """Commit everything that is queued, then hand the baton on."""
+        try:
+            requests = self._take_all()
+            if requests:
+                self._commit(requests)
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        while True:
+            if not self._queue:
+                self._baton.release()
+                # Somebody may have queued between the look and the release, and found the baton taken.
+                if not self._queue or not self._baton.acquire(blocking=False):
+                    return
+                continue
+            with self._switch:
+                following = self._queue[0]
+                if following.waiting:
+                    following.leads = True
+                    following.wake()
+                    return
+            self._signal("lead")
+            return
+
+    def _take_all(self) -> list[Request]:
+        waiting = self._queue
+        requests: list[Request] = []
+        size = 0
+        while waiting and (not requests or size + waiting[0].frame_bytes <= self._settings.in_flight_bytes_max):
+            request = waiting.popleft()
+            size += request.frame_bytes
+            requests.append(request)
+        return requests
+
+    def _commit(self, requests: list[Request]) -> None:
+        try:
+            self._commit_formed(requests)
+        except HeadwaterError as error:
+            self._refuse_all(requests, error)
+        except BaseException as error:
+            # A bug, or an interrupt in the middle of a commit: what reached the disk is not known.
+            self._refuse_all(requests, self._device.poison(error))
+            raise
+        finally:
+            with self._room:
+                self._in_flight_bytes -= sum(request.frame_bytes for request in requests)
+                self._room.notify_all()
+
+    def _commit_formed(self, requests: list[Request]) -> None:
+        device = self._device
+        self._ensure_claimed()
+        sequencer = Sequencer(device.next_offsets())
+        formed = self._form(requests, sequencer)
+        if not formed:
+            return
+        writes = [(write.drafts, write.base_offsets) for write in formed]
+        lead_frames = 0
+        if self._epoch_to_write is not None:
+            claim = self._epoch_to_write
+            writes.insert(0, ((Draft(Kind.EPOCH, pack_epoch(claim.epoch, claim.token)),), (0,)))
+            lead_frames = 1
+        # Strictly rising, so that no two attempts can ever make the same frame: a write that was taken back
+        # cannot be mistaken for a part of the one that follows it.
+        append_time_us = max(self._clock.now_us(), device.last_append_time_us() + 1, self._attempt_time_us + 1)
+        self._attempt_time_us = append_time_us
+        ticket = device.commit(writes, append_time_us)
+        ticket.wait()
+        self._epoch_to_write = None
+        lsn = ticket.first_lsn + lead_frames
+        counters = self._counters
+        self._on_durable()
+        for write in formed:
+            count = len(write.drafts)
+            receipt = Receipt(Lsn(lsn), Lsn(lsn + count - 1), tuple(map(Offset, write.base_offsets)), append_time_us)
+            lsn += count
+            for request in write.requests:
+                counters.appends += 1
+                request.answer(receipt)
+            for draft in write.drafts:
+                counters.append_rows += draft.row_count
+        self._last_commit_s = self._clock.monotonic_s()
+        if not self._mark_watched and self._settings.mark_sync_idle_s > 0:
+            self._mark_watched = True
+            self._signal("mark")
+
+    _attempt_time_us = 0
+
+    def _refuse_all(self, requests: list[Request], error: BaseException) -> None:
+        for request in requests:
+            if not request.done:
+                self._counters.requests_refused += 1
+                request.refuse(error)
+
+    def _ensure_claimed(self) -> None:
+        if not self._device.claimed:
+            self._epoch_to_write = self._device.claim()
+
+    # The background thread -------------------------------------------------------------------
+
+    def _signal(self, what: str) -> None:
+        if self._background is None:
+            self._background = threading.Thread(target=self._run, name="headwater-writer", daemon=True)
+            self._background.start()
+        self._signals.put(what)
+
+    def _run(self) -> None:
+        idle_s = self._settings.mark_sync_idle_s
+        while True:
+            try:
+                what = self._signals.get(timeout=idle_s if self._mark_watched else None)
+            except queue.Empty:
+                what = "mark"
+            if what == "stop":
+                return
+            if what == "lead":
+                self._lead()
+            elif self._clock.monotonic_s() - self._last_commit_s >= idle_s:
+                self._sync_mark_if_free()
+
+    def _sync_mark_if_free(self) -> None:
+        """The log is idle: make the mark durable, unless an append has just begun."""
+        if not self._baton.acquire(blocking=False):
+            return
+        try:
+            self._mark_watched = False
+            self._device.sync_mark()
+        except HeadwaterError:
+            logger.exception("the mark could not be synced")
+        finally:
+            self._pass_on()

@@ -1,0 +1,52 @@
+"""Settings are frozen numbers with their units in their names; components are constructor arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * KIB
+
+WRITE_BODY_BYTES_CEILING = 256 * MIB
+"""`write_body_bytes_max` may be raised to this, and no further."""
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """How one log behaves.  The defaults suit a shard's log on a disk."""
+
+    segment_size_bytes_max: int = 256 * MIB
+    """A segment is sealed before a write would make it larger than this."""
+
+    segment_age_s_max: float = 3600.0
+    """A segment older than this is sealed before the next write."""
+
+    write_body_bytes_max: int = 64 * MIB
+    """The bodies of one write, together."""
+
+    in_flight_bytes_max: int = 64 * MIB
+    """Bytes that callers may have waiting for a sync, before the next one has to wait."""
+
+    append_timeout_s: float = 30.0
+    """How long an append waits for room in flight before it is refused as Unavailable."""
+
+    mark_sync_idle_s: float = 0.1
+    """The mark is synced once the log has been idle for this long."""
+
+    follow_poll_s: float = 0.01
+    """How often a follower in another process looks at the mark."""
+
+    reserve_bytes: int = 16 * MIB
+    """Kept allocated, and given up on a full disk so that deletion can go on; 0 keeps none."""
+
+    deletion_grace_s: float = 600.0
+    """How long a verified segment is kept after its verification."""
+
+    scan_chunk_bytes: int = 1 * MIB
+    """How much a scan reads at a time."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.write_body_bytes_max <= WRITE_BODY_BYTES_CEILING:
+            raise ValueError(f"write_body_bytes_max is above 0 and at most {WRITE_BODY_BYTES_CEILING}")
+        if self.write_body_bytes_max > self.segment_size_bytes_max:
+            raise ValueError("write_body_bytes_max is at most segment_size_bytes_max: a write never spans segments")

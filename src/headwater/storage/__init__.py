@@ -1,0 +1,1 @@
+"""Bytes, and what survives: the seam between Headwater and a disk."""
