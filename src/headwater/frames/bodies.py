@@ -39,10 +39,14 @@ class Gap:
 
 
 def pack_epoch(epoch: int, token: bytes) -> bytes:
+    assert len(token) == 16
     return _EPOCH.pack(epoch, 0, token)
 
 
-def unpack_epoch(body: memoryview | bytes) -> tuple[int, bytes]:
+def unpack_epoch(body: memoryview | bytes) -> tuple[int, bytes] | None:
+    """The epoch and its owner's token, or nothing where the body is not one."""
+    if len(body) != _EPOCH.size:
+        return None
     epoch, _, token = _EPOCH.unpack(body)
     return epoch, token
 

@@ -89,8 +89,8 @@ class Codec(IntEnum):
     ZSTD = 1
 
 
-_KIND_LAST = max(Kind)
-_CODEC_LAST = max(Codec)
+_KIND_LAST = int(max(Kind))
+_CODEC_LAST = int(max(Codec))
 _FLAGS_KNOWN = int(Flag.REWRITTEN | Flag.TRANSACTION | Flag.TOMBSTONES)
 _REWRITTEN = int(Flag.REWRITTEN)
 _SEGMENT, _SPARSE, _GAP = int(Kind.SEGMENT), int(Kind.SPARSE), int(Kind.GAP)
@@ -149,6 +149,10 @@ class Header(NamedTuple):
         return bool(self.flags & _REWRITTEN)
 
 
+_new_header = tuple.__new__
+"""What Header._make does, without its check of the length, which the struct has made."""
+
+
 def padding_size(body_size: int) -> int:
     """How many zeroes follow a body of this size."""
     return -body_size % UNIT_BYTES
@@ -175,7 +179,6 @@ def body_crc(*parts: bytes | bytearray | memoryview) -> int:
 
 def seal_header(  # The fields are the format's; a parameter object would be the header again.
     salted: int,
-    *,
     body_crc: int,
     kind: int,
     codec: int,
@@ -251,38 +254,40 @@ def decode_header(data: memoryview, at: int, salted: int) -> Header | NoFrame:
     available = len(data) - at
     if available < UNIT_BYTES:
         return NoFrame.SHORT if any(data[at:]) else NoFrame.END
-    header = Header._make(_HEADER.unpack_from(data, at))
-    if header.magic != MAGIC:
+    fields = _HEADER.unpack_from(data, at)
+    # Names for all at once, and the Header last: this runs for every frame that is read.
+    (
+        magic, header_crc, _, header_units, kind, codec, flags, body_size, padding, reserved,
+        lsn, _, _, _, write_index, write_count, _, _, _, row_count, offset_count, _, _, _, _, _, _, _,
+    ) = fields  # fmt: skip
+    if magic != MAGIC:
         return NoFrame.MAGIC if any(data[at : at + UNIT_BYTES]) else NoFrame.END
-    size = header.header_units * UNIT_BYTES
+    size = header_units * UNIT_BYTES
     if size == 0:
         return NoFrame.HEADER_CRC
     if size > available:
         return NoFrame.SHORT
-    kind = header.kind
     seed = NO_SALT_CRC if kind == _SEGMENT else salted
-    if crc32c(data[at + 8 : at + size], seed) != header.header_crc:
+    if crc32c(data[at + 8 : at + size], seed) != header_crc:
         return NoFrame.HEADER_CRC
     if _KIND_LAST < kind < SKIPPABLE_KIND_FIRST:
         return NoFrame.KIND
-    body_size = header.body_size
-    flags = header.flags
     if (
         kind == 0
-        or header.codec > _CODEC_LAST
+        or codec > _CODEC_LAST
         or flags & ~_FLAGS_KNOWN
         or body_size > BODY_SIZE_BYTES_MAX
-        or header.padding_size != -body_size % UNIT_BYTES
-        or header.reserved
-        or header.lsn == 0
-        or header.write_index >= header.write_count
-        or header.row_count > header.offset_count
-        or (header.row_count != header.offset_count and kind != _SPARSE)
+        or padding != -body_size % UNIT_BYTES
+        or reserved
+        or lsn == 0
+        or write_index >= write_count
+        or row_count > offset_count
+        or (row_count != offset_count and kind != _SPARSE)
         or (flags & _REWRITTEN and body_size < CHAIN_VALUE_BYTES)
-        or (kind in (_SPARSE, _GAP) and not flags & _REWRITTEN)
+        or ((kind == _SPARSE or kind == _GAP) and not flags & _REWRITTEN)
     ):
         return NoFrame.RULE
-    return header
+    return _new_header(Header, fields)
 
 
 def check_body(header: Header, data: memoryview, at: int) -> NoFrame | None:

@@ -79,6 +79,7 @@ class SegmentHeader:
 
 def pack_segment_frame(segment: SegmentHeader) -> bytes:
     """The 256 bytes that a segment begins with."""
+    assert len(segment.log_id) == 16 and len(segment.salt) == 8
     body = _BODY.pack(
         segment.log_id,
         segment.salt,

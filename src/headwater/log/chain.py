@@ -16,7 +16,7 @@ from headwater.frames.frame import Flag, Header, Kind, chain_value, seal_header
 from headwater.log.drafts import Draft
 from headwater.storage.files import Buffer
 
-_GAP = int(Kind.GAP)
+_GAP, _SEGMENT = int(Kind.GAP), int(Kind.SEGMENT)
 _REWRITTEN = int(Flag.REWRITTEN)
 _PADDING = [bytes(size) for size in range(128)]
 
@@ -28,6 +28,7 @@ class ChainBreak(Enum):
     PREV = "it does not name the frame before it"
     EPOCH = "its epoch is lower than one before it: it was written in an earlier life"
     WRITE = "it does not continue the write before it"
+    HEADER = "it is a segment's header, inside a segment"
     GAP = "it is a gap that does not begin where the frame before it ended"
 
 
@@ -85,6 +86,8 @@ class ChainWalker:
             # Gaps may follow each other: together they are one.
             self._gap_first = self._gap_first or gap.first_lsn
             whole = lsn >= self._open_last
+        elif header.kind == _SEGMENT:
+            return ChainBreak.HEADER
         else:
             if lsn != self.next_lsn:
                 return ChainBreak.LSN
@@ -145,31 +148,32 @@ def seal_writes(
             body_size = draft.body_size
             time_min_us = draft.time_min_us
             time_max_us = draft.time_max_us
+            # By position: 23 names would take longer than the header itself, for every frame of a log.
             header, header_crc = seal_header(
                 salted,
-                body_crc=draft.body_crc,
-                kind=draft.kind,
-                codec=draft.codec,
-                flags=draft.flags,
-                body_size=body_size,
-                lsn=lsn,
-                prev=prev,
-                durable_lsn=durable_lsn,
-                epoch=epoch,
-                write_index=index,
-                write_count=count,
-                topic_number=draft.topic_number,
-                partition=draft.partition,
-                base_offset=base_offset,
-                row_count=draft.row_count,
-                offset_count=draft.row_count,
-                schema_version=draft.schema_version,
-                producer_epoch=draft.producer_epoch,
-                producer_id=draft.producer_id,
-                sequence=draft.sequence,
-                append_time_us=append_time_us,
-                time_min_us=append_time_us if time_min_us is None else time_min_us,
-                time_max_us=append_time_us if time_max_us is None else time_max_us,
+                draft.body_crc,
+                draft.kind,
+                draft.codec,
+                draft.flags,
+                body_size,
+                lsn,
+                prev,
+                durable_lsn,
+                epoch,
+                index,
+                count,
+                draft.topic_number,
+                draft.partition,
+                base_offset,
+                draft.row_count,
+                draft.row_count,
+                draft.schema_version,
+                draft.producer_epoch,
+                draft.producer_id,
+                draft.sequence,
+                append_time_us,
+                append_time_us if time_min_us is None else time_min_us,
+                append_time_us if time_max_us is None else time_max_us,
             )
             buffers.append(header)
             if body_size:

@@ -33,8 +33,8 @@ from headwater.log.file_actions import create_segment, restore_reserve, unlink_a
 from headwater.log.file_reads import FileReads, View
 from headwater.log.index import ActiveIndex
 from headwater.log.names import LOCK, RESERVE, SegmentName
-from headwater.log.ownership import Claiming, Owner
-from headwater.log.segments import LogPlace, Segment
+from headwater.log.ownership import Claiming, KnownOffsets, Owner
+from headwater.log.segments import LogPlace, Segment, next_offsets_after
 from headwater.storage.files import LockHeld
 
 logger = logging.getLogger("headwater.log")
@@ -56,12 +56,20 @@ class FileDevice(FileReads):
     """See device.py for what each verb promises."""
 
     def __init__(
-        self, place: LogPlace, *, clock: Clock, entropy: Entropy, log_start: Callable[[], int], shard: int = 0
+        self,
+        place: LogPlace,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        log_start: Callable[[], int],
+        known_offsets: KnownOffsets | None = None,
+        shard: int = 0,
     ) -> None:
         super().__init__(place, log_start)
         self._clock = clock
         self._entropy = entropy
         self._shard = shard
+        self._known_offsets = known_offsets
         self._owner: Owner | None = None
         self._poisoned: OSError | BaseException | None = None
         self._closed = False
@@ -105,6 +113,7 @@ class FileDevice(FileReads):
             log_start=self._log_start,
             shard=self._shard,
             mark=self._read_mark(),
+            known_offsets=self._known_offsets,
         )
         try:
             claimed = claiming.run(lock)
@@ -289,11 +298,14 @@ class FileDevice(FileReads):
         """Write the active segment's index beside it.  It can be rebuilt, so a failure is only counted."""
         opening = owner.file.read_at(0, SEGMENT_FRAME_BYTES)
         data = owner.index.pack(opening, owner.end, owner.position, owner.active.created_us)
+        return self._save(owner.active.name.index, data)
+
+    def _save(self, name: str, data: bytes) -> bool:
         try:
-            write_aside(self._place, owner.active.name.index, data)
+            write_aside(self._place, name, data)
         except OSError as error:
             self._place.counters.io_errors += 1
-            logger.warning("the index %s could not be saved: %s", owner.active.name.index, error)
+            logger.warning("the index %s could not be saved: %s", name, error)
             return False
         return True
 
@@ -302,11 +314,16 @@ class FileDevice(FileReads):
     def forget(self, log_start: Lsn) -> list[str]:
         """Unlink the segments that lie wholly below `log_start`, which must be recorded as the log's start by now;
         returns the names of those that are gone.  What cannot be unlinked is tried again at the next call."""
-        self._owned()
+        owner = self._owned()
         view = self._view
         kept = list(view.segments)
+        going = []
         while len(kept) > 1 and kept[1].first_lsn <= log_start:
-            self._forgotten.append(kept.pop(0).name)
+            going.append(kept.pop(0).name)
+        if going and not self._remembers_offsets(owner, kept[0]):
+            # The offsets of what goes would be known nowhere, and could be given out again.
+            return []
+        self._forgotten.extend(going)
         self._show(View(tuple(kept), view.durable_lsn, view.position))
         gone = []
         for name in list(self._forgotten):
@@ -317,6 +334,26 @@ class FileDevice(FileReads):
         if gone:
             logger.info("forgot %d segments below lsn %d", len(gone), log_start)
         return gone
+
+    def _remembers_offsets(self, owner: Owner, first: Segment) -> bool:
+        """True once the index file of the segment that will be the first holds every partition's next offset."""
+        if first is owner.active:
+            saved = self._save_index(owner)
+        else:
+            saved = first.read_next_offsets() is not None or self._save_rebuilt(first)
+        if saved:
+            self._sync(lambda: self._place.files.sync_directory(self._place.directory))
+        return saved
+
+    def _save_rebuilt(self, segment: Segment) -> bool:
+        index = segment.loaded_index
+        if not isinstance(index, ActiveIndex):
+            number = self._view.segments.index(segment)
+            index = segment.rebuild_index(next_offsets_after(self._view.segments, number))
+        file = segment.open_file()
+        opening = file.read_at(0, SEGMENT_FRAME_BYTES)
+        file.close()
+        return self._save(segment.name.index, index.pack(opening, segment.end, segment.size, segment.created_us))
 
     @property
     def to_be_forgotten(self) -> Sequence[SegmentName]:
@@ -331,6 +368,11 @@ class FileDevice(FileReads):
         self._show(View(segments, view.durable_lsn, view.position))
         self._place.counters.segments_rewritten += 1
         self._unlink_segment(old)
+
+    @property
+    def active_segment(self) -> Segment:
+        """The segment that is being written."""
+        return self._owned().active
 
     def segment_named(self, name: str) -> Segment:
         """The segment of this name, as it is now."""

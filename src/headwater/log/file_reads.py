@@ -92,12 +92,13 @@ class FileReads:
                 raise FileNotFoundError(errno.ENOENT, "the log has rolled meanwhile", place.directory)
             raise lost(mark.segment, mark.durable_lsn)
         segments = list(found.sealed)
-        position = 0
+        # While a roll is under way the newest file has no header yet, and the last sealed segment ends the log.
+        position = segments[-1].size if segments else 0
         self._walker = None
         durable = found.end.next_lsn - 1
         if newest is not None and isinstance(found.newest_opening, Opening) and found.halt is None:
             segment = Segment(place, newest, found.newest_opening)
-            index = ActiveIndex(newest.first_lsn, found.next_offsets())
+            index = ActiveIndex(newest.first_lsn, found.offsets_before(segment))
             segment.set_index(index)
             self._walker = ChainWalker(segment.end)
             position = SEGMENT_FRAME_BYTES
@@ -178,6 +179,14 @@ class FileReads:
         return again if again is not None else mark
 
     # What there is ---------------------------------------------------------------------------
+
+    @property
+    def place(self) -> LogPlace:
+        return self._place
+
+    @property
+    def view(self) -> View:
+        return self._view
 
     def durable(self) -> Lsn:
         return self._view.durable_lsn

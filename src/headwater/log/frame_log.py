@@ -22,6 +22,7 @@ from headwater.ids import FIRST_LSN, Lsn
 from headwater.log.device import Frame, FrameRef, SegmentInfo
 from headwater.log.drafts import Draft, Receipt
 from headwater.log.file_device import FileDevice
+from headwater.log.ownership import KnownOffsets
 from headwater.log.recovery import RecoveryReport
 from headwater.log.segments import LogPlace
 from headwater.log.writer import Form, Writer, each_alone
@@ -184,19 +185,27 @@ def open_log(
     clock: Clock | None = None,
     entropy: Entropy = system_entropy,
     log_start: Callable[[], int] | int = 1,
+    known_offsets: KnownOffsets | None = None,
     undamaged_part: bool = False,
     form: Form = each_alone,
 ) -> FrameLog:
     """Open a log for reading; the first append makes this process its owner.
 
     `log_start` is the first LSN that the log must still hold; it rises with each deletion, and whoever records
-    deletions knows it.  With `undamaged_part` a halted log can be read up to its damage, and not written.
+    deletions knows it.  `known_offsets` gives next offsets that are remembered elsewhere, so that none is given
+    out twice even if an index is lost.  With `undamaged_part` a halted log can be read up to its damage, not written.
     """
     settings = settings if settings is not None else LogSettings()
     clock = clock if clock is not None else SystemClock()
     counters = LogCounters()
     start = log_start if callable(log_start) else _constant(log_start)
-    device = FileDevice(LogPlace(files, directory, settings, counters), clock=clock, entropy=entropy, log_start=start)
+    device = FileDevice(
+        LogPlace(files, directory, settings, counters),
+        clock=clock,
+        entropy=entropy,
+        log_start=start,
+        known_offsets=known_offsets,
+    )
     device.recover(undamaged_part=undamaged_part)
     return FrameLog(device, settings=settings, clock=clock, counters=counters, form=form)
 

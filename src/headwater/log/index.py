@@ -51,7 +51,7 @@ FOOTER_BYTES = 512
 _FOOTER = struct.Struct("<4sIIIIIIIQQQQqIIqI164x256s")
 assert _FOOTER.size == FOOTER_BYTES
 
-_DATA, _SPARSE = int(Kind.DATA), int(Kind.SPARSE)
+_DATA, _SPARSE, _GAP = int(Kind.DATA), int(Kind.SPARSE), int(Kind.GAP)
 _U32, _U64, _I64 = struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("<q")
 _PARTITION_MASK = (1 << 32) - 1
 
@@ -71,7 +71,7 @@ class Place:
 
 @dataclass(slots=True)
 class TopicShare:
-    """What a topic has in a segment; topic 0 stands for the frames of none."""
+    """What a topic has in a segment; topic 0 stands for the frames of none.  Gaps belong to nobody."""
 
     frames: int = 0
     bytes: int = 0
@@ -167,13 +167,14 @@ class ActiveIndex:
                 ordinals = self._ordinals[key] = array("I")
             ordinals.append(ordinal)
             self._next_offsets[key] = base_offset + offset_count
-        share = self._topics.get(topic_number)
-        if share is None:
-            share = self._topics[topic_number] = TopicShare()
-        share.frames += 1
-        share.bytes += size
-        share.rows += row_count
-        share.last_lsn = lsn
+        if kind != _GAP:
+            share = self._topics.get(topic_number)
+            if share is None:
+                share = self._topics[topic_number] = TopicShare()
+            share.frames += 1
+            share.bytes += size
+            share.rows += row_count
+            share.last_lsn = lsn
         self._count = ordinal + 1
 
     def place_of(self, lsn: int) -> Place | None:

@@ -17,6 +17,8 @@ MARK = "mark"
 LOCK = "lock"
 RESERVE = "reserve"
 TEMPORARY = ".tmp"
+DAMAGED = ".damaged"
+"""What a repair adds to the name of a damaged file that it keeps for people to look at."""
 
 _SEGMENT = re.compile(r"(\d{20})\.(0|[1-9]\d{0,9})\.(seg|idx)")
 

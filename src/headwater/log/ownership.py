@@ -8,7 +8,7 @@ PROMISE  Under the lock, before anything is appended: a torn tail is cut and the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headwater.clock import Clock, Entropy
@@ -29,6 +29,10 @@ from headwater.log.segments import FoundSegments, LogPlace, Segment, find_segmen
 from headwater.storage.files import File, Lock
 
 logger = logging.getLogger("headwater.log")
+
+
+KnownOffsets = Callable[[], Mapping[int, int]]
+"""Every partition's next offset as somebody else remembers it, a checkpoint; by index.partition_key."""
 
 
 @dataclass
@@ -67,6 +71,7 @@ class Claiming:
         log_start: Callable[[], int],
         shard: int,
         mark: Mark | None,
+        known_offsets: KnownOffsets | None,
     ) -> None:
         self._place = place
         self._clock = clock
@@ -74,6 +79,7 @@ class Claiming:
         self._log_start = log_start()
         self._shard = shard
         self._mark = mark
+        self._known_offsets = known_offsets
 
     def run(self, lock: Lock) -> Claimed:
         """Recover for writing.  Raises a Halted by name, or OSError where a call failed: then nothing is promised
@@ -143,7 +149,7 @@ class Claiming:
                 opening,
                 SEGMENT_FRAME_BYTES,
                 start,
-                found.next_offsets(),
+                found.offsets_before(Segment(place, name, opening)),
                 mark=mark,
                 chunk_bytes=place.settings.scan_chunk_bytes,
             )
@@ -186,8 +192,9 @@ class Claiming:
             raise lost(max(evidence.log_start, 1), max(evidence.durable_lsn, evidence.log_start))
         name = found.newest_name
         if verdict is Verdict.UNKNOWN:
-            assert name is not None and newest is not None and isinstance(newest.why, NoFrame)
-            raise unknown_format(name, newest.position, newest.why)
+            why = newest.why if newest is not None else found.newest_opening
+            assert name is not None and isinstance(why, NoFrame)
+            raise unknown_format(name, newest.position if newest is not None else 0, why)
         if verdict is Verdict.DAMAGED:
             assert name is not None
             why = newest.why if newest is not None else found.newest_opening
@@ -223,6 +230,7 @@ class Claiming:
         assert found.newest_name is not None and isinstance(found.newest_opening, Opening)
         place = self._place
         active = Segment(place, found.newest_name, found.newest_opening)
+        self._add_known_offsets(found, active, newest.index)
         active.set_index(newest.index)
         file = place.files.open(place.path(active.name), writable=True)
         if newest.file_bytes > newest.position:
@@ -238,6 +246,19 @@ class Claiming:
         highest = max(newest.end.epoch, self._mark_epoch)
         claim = Claim(Epoch(highest + 1), self._entropy(16))
         return self._own(lock, claim, active, file, newest.end, newest.position, newest.index, tuple(found.sealed))
+
+    def _add_known_offsets(self, found: FoundSegments, active: Segment, index: ActiveIndex) -> None:
+        """No offset may be given out twice, also not one of a row that was forgotten with its segment."""
+        if self._known_offsets is None and not found.offsets_are_known(active):
+            raise DamagedLog(
+                "the index of the log's first segment cannot be read, and it alone knew the offsets of rows that were "
+                "forgotten: open the log with the offsets of a checkpoint",
+                segment=str((found.sealed[0] if found.sealed else active).name),
+            )
+        known = self._known_offsets() if self._known_offsets is not None else {}
+        offsets = index.next_offsets()
+        for key, following in known.items():
+            offsets[key] = max(offsets.get(key, 0), following)
 
     def _write_again(self, file: File, newest: NewestScan, report: RecoveryReport) -> None:
         """Write and sync what no mark covers: after a failed sync the page cache can hold bytes, marked clean,
@@ -311,7 +332,10 @@ class Claiming:
 def _what_was_found(found: FoundSegments, newest: NewestScan | None) -> Found:
     if found.newest_name is None:
         return Found.NOTHING
-    return Found.HEADLESS if newest is None else newest.found
+    if newest is not None:
+        return newest.found
+    # Whole bytes that break a rule come from another version, not from a crash.
+    return Found.UNKNOWN if found.newest_opening in (NoFrame.RULE, NoFrame.KIND) else Found.HEADLESS
 
 
 def _plainly(verb: Callable[[], None]) -> None:

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
-from headwater.frames.frame import NoFrame
+from headwater.frames.frame import Header, NoFrame
 from headwater.log.chain import ChainBreak, ChainEnd, ChainWalker
 from headwater.log.index import ActiveIndex
 from headwater.log.mark import Mark
@@ -157,7 +157,7 @@ def scan_newest(
     )
     index = ActiveIndex(opening.header.first_lsn, next_offsets)
     scan = Scan(file, opening_bytes, size, opening.salted, chunk_bytes=chunk_bytes)
-    pending: list[tuple[object, int]] = []
+    pending: list[tuple[Header, int]] = []
     position = opening_bytes
     durable_lsn = 0
     frames = 0
@@ -172,7 +172,7 @@ def scan_newest(
         pending.append((header, at))
         if walker.whole_end.next_lsn == walker.next_lsn:
             for each, each_at in pending:
-                index.add(each, each_at)  # type: ignore[arg-type]
+                index.add(each, each_at)
             frames += len(pending)
             pending.clear()
             position = at + header.frame_size

@@ -15,6 +15,7 @@ from headwater.frames.frame import (
     MAGIC,
     UNIT_BYTES,
     Header,
+    Kind,
     NoFrame,
     check_body,
     decode_header,
@@ -82,14 +83,16 @@ class Scan:
             header = decode_header(view, at, salted) if len(view) - at >= UNIT_BYTES else NoFrame.SHORT
             wanted = self._chunk_bytes
             if not isinstance(header, NoFrame):
-                size = header.frame_size
+                body_size = header.body_size
+                start = header.header_units * UNIT_BYTES
+                size = start + body_size + header.padding_size
                 if at + size <= len(view):
                     broken = check_body(header, view, at)
                     if broken is not None:
                         self.stop = Stop(position, broken)
                         return
-                    start = at + header.header_units * UNIT_BYTES
-                    yield position, header, view[start : start + header.body_size]
+                    start += at
+                    yield position, header, view[start : start + body_size]
                     position += size
                     continue
                 wanted = max(size, wanted)
@@ -138,7 +141,8 @@ def valid_headers_after(
         while at >= 0:
             if at % UNIT_BYTES == 0:
                 header = _header_at(file, position + at, end, salted)
-                if header is not None:
+                # A SEGMENT frame is sealed without the salt, so anybody can make one and store it in a body.
+                if header is not None and header.kind != Kind.SEGMENT:
                     yield position + at, header
             at = buffer.find(MAGIC, at + 1, got)
         position += got - got % UNIT_BYTES

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from headwater.errors import DamagedLog, DuplicateLsn, ForeignLog, Halted, LostSegment, UnknownFormat
 from headwater.frames.frame import NoFrame
-from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
+from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, decode_segment_frame
 from headwater.log.chain import ChainBreak, ChainEnd, ChainWalker
 from headwater.log.index import (
     ActiveIndex,
@@ -105,16 +105,32 @@ class Segment:
         finally:
             file.close()
 
-    def _open_index(self) -> tuple[File, Footer] | None:
+    def base_offsets(self) -> dict[int, int] | None:
+        """Next offsets that were true at some point of this segment, from its own index file even if that is old.
+        For the first segment of a log that has let go of those before it: nobody else knows them."""
+        opened = self._open_index(any_age=True)
+        if opened is None:
+            return None
+        file, footer = opened
+        try:
+            return read_next_offsets(file, footer)
+        finally:
+            file.close()
+
+    def _open_index(self, *, any_age: bool = False) -> tuple[File, Footer] | None:
         try:
             file = self._place.files.open(self._place.path(self.name.index))
         except FileNotFoundError:
             return None
         footer = read_footer(file)
-        if footer is not None and self._is_mine(footer):
+        if footer is not None and (self._is_mine(footer) or (any_age and self._begins_like(footer))):
             return file, footer
         file.close()
         return None
+
+    def _begins_like(self, footer: Footer) -> bool:
+        decoded = decode_segment_frame(memoryview(footer.opening))
+        return not isinstance(decoded, NoFrame) and decoded[0] == self.opening.header
 
     def _is_mine(self, footer: Footer) -> bool:
         return (
@@ -201,15 +217,22 @@ class FoundSegments:
         """Where the sealed segments end."""
         return self.sealed[-1].end if self.sealed else ChainEnd(1, 0, 0, 0)
 
-    def next_offsets(self) -> dict[int, int]:
-        """Every partition's next offset after the sealed segments."""
-        return next_offsets_after(self.sealed, len(self.sealed))
+    def offsets_before(self, segment: Segment) -> dict[int, int]:
+        """Every partition's next offset after the sealed segments, before `segment`."""
+        if self.sealed:
+            return next_offsets_after(self.sealed, len(self.sealed))
+        return segment.base_offsets() or {}
+
+    def offsets_are_known(self, newest: Segment) -> bool:
+        """False where rows were forgotten with their segments, and no index says how far their offsets went."""
+        first = self.sealed[0] if self.sealed else newest
+        return first.first_lsn == 1 or first.base_offsets() is not None
 
 
 def next_offsets_after(segments: list[Segment] | tuple[Segment, ...], count: int) -> dict[int, int]:
     """Every partition's next offset after the first `count` segments."""
     if count == 0:
-        return {}
+        return segments[0].base_offsets() or {} if segments else {}
     segment = segments[count - 1]
     index = segment.loaded_index
     if index is not None:
@@ -253,6 +276,9 @@ def _link_segments(place: LogPlace, found: FoundSegments, chosen: list[_Candidat
             if newest:
                 return
             raise damaged(name, name.first_lsn, 0, opening)
+        if newest and number and _is_ghost(place, found, name, opening):
+            found.newest_opening = NoFrame.HEADER_CRC
+            return
         _check_identity(found, name, opening)
         if number:
             _check_link(found.sealed[-1], name, opening)
@@ -278,6 +304,19 @@ def _choose_generations(place: LogPlace, found: FoundSegments) -> Iterator[_Cand
             if each[0].generation < best[0].generation:
                 found.superseded.append(each[0])
         yield best
+
+
+def _is_ghost(place: LogPlace, found: FoundSegments, name: SegmentName, opening: Opening) -> bool:
+    """A roll that was cut short can show the header of a file that was removed before, from whose blocks the new
+    file was made.  With nothing behind it, it holds no rows: it is a header that was never written."""
+    header = opening.header
+    if (header.log_id, header.first_lsn, header.generation) == (found.log_id, name.first_lsn, name.generation):
+        return False
+    file = place.files.open(place.path(name))
+    try:
+        return file.size() <= SEGMENT_FRAME_BYTES
+    finally:
+        file.close()
 
 
 def _check_identity(found: FoundSegments, name: SegmentName, opening: Opening) -> None:
@@ -343,5 +382,4 @@ def _read_end(segment: Segment, found: FoundSegments, next_first_lsn: int) -> No
         segment.seal(footer.end, size)
         return
     found.rebuilt.append(segment.name.index)
-    before = next_offsets_after(found.sealed, len(found.sealed))
-    segment.set_index(segment.rebuild_index(before))
+    segment.set_index(segment.rebuild_index(found.offsets_before(segment)))

@@ -31,8 +31,7 @@ def test_an_epoch_body_says_what_was_packed(epoch: int, token: bytes) -> None:
 
 @pytest.mark.parametrize("size", [0, 23, 25])
 def test_a_body_of_another_size_is_no_epoch(size: int) -> None:
-    with pytest.raises(struct.error):
-        unpack_epoch(bytes(size))
+    assert unpack_epoch(bytes(size)) is None
 
 
 def test_a_gap_body_has_its_fields_where_the_table_says_and_ends_in_its_chain_value() -> None:

@@ -177,7 +177,8 @@ def test_a_sync_of_the_directory_does_not_keep_the_data() -> None:
     assert None not in seen
 
 
-def test_a_failed_sync_drops_bytes_and_a_second_one_succeeds_and_lies() -> None:
+@pytest.mark.parametrize("looked_at", [False, True])
+def test_a_failed_sync_drops_bytes_and_a_second_one_succeeds_and_lies(looked_at: bool) -> None:
     files = SimulatedFiles()
     file = make(files, "a", filled(b"1"))
     file.append([filled(b"2", b"3")])
@@ -185,6 +186,8 @@ def test_a_failed_sync_drops_bytes_and_a_second_one_succeeds_and_lies() -> None:
 
     with pytest.raises(OSError, match="Input/output") as caught:
         file.sync_data()
+    if looked_at:
+        files.crash(Random(0))
     file.sync_data()
 
     assert caught.value.errno == errno.EIO
@@ -203,10 +206,14 @@ def test_dropped_bytes_are_still_lost_after_a_restart_unless_they_are_written_ag
 
     restarted = files.restart()
     again = restarted.open("a", writable=True)
+    again.sync_data()
+    lied_to = outcomes(restarted)
     again.write_at(2 * SECTOR, again.read_at(2 * SECTOR, SECTOR))
     again.sync_data()
+    mended = outcomes(restarted)
 
-    assert outcomes(restarted) == {filled(b"1") + ZEROES + filled(b"3")}
+    assert lied_to == {filled(b"1") + ZEROES + ZEROES}
+    assert mended == {filled(b"1") + ZEROES + filled(b"3")}
 
 
 def test_a_failed_sync_leaves_the_old_bytes_of_a_write_in_place() -> None:
@@ -248,6 +255,17 @@ def test_after_an_unsynced_cut_the_old_bytes_may_stand_where_new_ones_were_appen
     assert {filled(b"1", b"2"), filled(b"1", b"3"), filled(b"1")} <= outcomes(files)
 
 
+def test_a_hole_behind_a_cut_is_synced_as_zeroes() -> None:
+    files = SimulatedFiles()
+    file = make(files, "a", filled(b"1", b"2", b"3"))
+    file.truncate(100)
+    file.write_at(2 * SECTOR + 5, b"x")
+
+    file.sync_data()
+
+    assert outcomes(files) == {b"1" * 100 + bytes(2 * SECTOR - 95) + b"x"}
+
+
 # ------------------------------------------------------------------------------------------------- ghosts
 
 
@@ -272,7 +290,7 @@ def test_a_ghost_ends_with_the_sync_of_what_replaces_it() -> None:
     file.sync_data()
     file.append([b"m" * 502])
 
-    ghosts = [data for data in outcomes(files) if data is not None and b"22" in data]
+    ghosts = [data for data in outcomes(files) if data is not None and b"2" * 16 in data]
 
     assert not ghosts
 
@@ -288,23 +306,41 @@ def test_bytes_behind_two_cuts_may_show_again() -> None:
     assert filled(b"1") in outcomes(files)
 
 
-def test_data_that_arrived_without_its_size_may_show_when_the_file_grows_again() -> None:
+@pytest.mark.parametrize("size", [SECTOR, 100], ids=["at a sector", "inside a sector"])
+def test_data_that_arrived_without_its_size_may_show_when_the_file_grows_again(size: int) -> None:
     files = SimulatedFiles()
-    make(files, "a", filled(b"1")).append([filled(b"2")])
+    make(files, "a", b"1" * size).append([b"2" * 400])
 
     ghosts = 0
     for after in crashes(files):
-        if after.contents("a") == filled(b"1"):
-            after.open("a", writable=True).append([filled(b"3")])
-            ghosts += any(again.contents("a") == filled(b"1", b"2") for again in crashes(after, count=40))
+        if after.contents("a") == b"1" * size:
+            after.open("a", writable=True).append([b"3" * 400])
+            ghosts += any(again.contents("a") == b"1" * size + b"2" * 400 for again in crashes(after, count=40))
 
     assert ghosts > 5
 
 
-def test_a_new_file_may_show_what_a_removed_one_held() -> None:
+def test_a_ghost_ends_with_a_power_loss_that_puts_other_bytes_in_its_place() -> None:
     files = SimulatedFiles()
+    file = make(files, "a", filled(b"1", b"2"))
+    file.truncate(SECTOR)
+    file.append([filled(b"3")])
+
+    after = files.crash(Random(0), choice=Choice.EVERYTHING)
+    after.open("a", writable=True).write_at(SECTOR, filled(b"4"))
+
+    assert not [data for data in outcomes(after) if data is not None and b"2" * 16 in data]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_new_file_may_show_what_a_removed_or_replaced_one_held(replaced: bool) -> None:
+    files = SimulatedFiles()
+    make(files, "other", b"other")
     make(files, "old", filled(b"1", b"2"))
-    files.unlink("old")
+    if replaced:
+        files.rename("other", "old")
+    else:
+        files.unlink("old")
     file = files.create("new")
     files.sync_directory("")
     file.append([filled(b"3", b"4")])
@@ -441,6 +477,48 @@ def test_locks_die_with_the_process() -> None:
         files.lock("lock", "another")
 
 
+def test_whatever_the_calls_were_synced_bytes_stay_and_the_extremes_hold(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(60):
+        files = SimulatedFiles()
+        file = make(files, "a")
+        model, synced, touched = bytearray(), b"", set[int]()
+        for _ in range(random.randrange(1, 25)):
+            data = random.randbytes(random.choice([1, 64, 700]))
+            verb = random.choice(["append", "append", "write_at", "truncate", "sync", "failed sync", "crash"])
+            if verb == "append":
+                model[file.append([data]) :] = data
+            elif verb == "write_at":
+                at = random.randrange(len(model) + 100)
+                file.write_at(at, data)
+                touched.update(range(min(at, len(model)), at + len(data)))
+                model.extend(bytes(max(0, at - len(model))))
+                model[at : at + len(data)] = data
+            elif verb == "truncate":
+                size = random.randrange(len(model) + 1)
+                file.truncate(size)
+                touched.update(range(size, len(synced)))
+                del model[size:]
+            elif verb == "sync" and not files.calls.count(("failed", "a")):
+                file.sync_data()
+                synced, touched = bytes(model), set()
+            elif verb == "failed sync" and random.random() < 0.1:
+                files.fail(1, errno.EIO, verbs=["sync_data"])
+                with pytest.raises(OSError, match="Input/output"):
+                    file.sync_data()
+                files.calls.append(("failed", "a"))
+            else:
+                files.crash(random)
+
+        for after in (*crashes(files, random.randrange(1000), 10), files.crash(random, choice=Choice.NOTHING)):
+            left = after.contents("a")
+            assert len(left) >= min(touched | {len(synced)})
+            assert [at for at in range(len(synced)) if at not in touched and left[at] != synced[at]] == []
+        assert files.contents("a") == files.restart().contents("a") == model
+        if ("failed", "a") not in files.calls:
+            assert files.crash(random, choice=Choice.EVERYTHING).contents("a") == model
+
+
 # ------------------------------------------------------------------------------------ the instances apart
 
 
@@ -502,10 +580,12 @@ def test_a_restart_reads_everything_and_a_power_loss_after_it_loses_as_much() ->
     assert [tree(after) for after in crashes(restarted, count=50)] == originals
 
 
-def test_after_a_power_loss_nothing_is_pending() -> None:
+def test_after_a_power_loss_nothing_is_pending_until_something_new_is() -> None:
     for after in crashes(busy(), count=50):
         assert after.pending() == ()
         assert tree(after.crash(Random(0))) == tree(after)
+        after.create("later")
+        assert "later" not in after.crash(Random(0), choice=Choice.NOTHING).list("")
 
 
 def test_the_same_seed_gives_the_same_states_and_another_gives_others() -> None:
@@ -543,17 +623,26 @@ def test_crash_states_begin_with_the_extremes_and_never_repeat() -> None:
 
 def test_crash_states_lose_and_keep_each_sector_alone() -> None:
     files = SimulatedFiles()
-    file = make(files, "a", bytes(20 * SECTOR))
+    file = make(files, "a", filled(*[b"o"] * 20))
     file.write_at(0, filled(*[b"n"] * 20))
 
-    changed = [
-        [after.contents("a")[at : at + 1] == b"n" for at in range(0, 20 * SECTOR, SECTOR)]
-        for after in islice(files.crash_states(Random(0), 250), 120)
-    ]
+    changed = [after.contents("a")[::SECTOR] for after in islice(files.crash_states(Random(0), 250), 125)]
 
     for sector in range(20):
-        assert [at == sector for at in range(20)] in changed
-        assert [at != sector for at in range(20)] in changed
+        assert bytes(b"on"[at == sector] for at in range(20)) in changed
+        assert bytes(b"on"[at != sector] for at in range(20)) in changed
+
+
+def test_crash_states_lose_and_keep_each_name_alone() -> None:
+    files = SimulatedFiles()
+    for name in "abcdefgh":
+        files.create(name)
+
+    states = ["".join(after.list("")) for after in islice(files.crash_states(Random(0), 100), 18)]
+
+    assert sorted(states) == sorted(
+        ["", "abcdefgh", *"abcdefgh", *("abcdefgh".replace(name, "") for name in "abcdefgh")]
+    )
 
 
 def test_crash_states_hold_every_subset_of_a_few_sectors() -> None:
@@ -561,7 +650,7 @@ def test_crash_states_hold_every_subset_of_a_few_sectors() -> None:
     file = make(files, "a", filled(b"1", b"2", b"3", b"4"))
     file.write_at(0, filled(b"a", b"b", b"c", b"d"))
 
-    states = {after.contents("a")[::SECTOR] for after in files.crash_states(Random(0), 200)}
+    states = {after.contents("a")[::SECTOR] for after in islice(files.crash_states(Random(0), 200), 40)}
 
     wanted = {bytes([w, x, y, z]) for w in b"1a" for x in b"2b" for y in b"3c" for z in b"4d"}
     assert wanted <= states

@@ -1,0 +1,296 @@
+"""A sealed segment, made again without some of its frames: what drain, compaction and erasure have in common.
+
+Files are immutable once sealed.  A rewrite makes the next generation beside the old one: kept frames are copied
+byte for byte with their salt; a run of removed frames becomes one GAP; a frame that loses rows becomes SPARSE, with
+a body that the caller makes.  GAP, SPARSE and the segment frame carry the chain value of what they replace, so
+that every `prev` still fits.
+
+ORDER    Index aside, segment aside, sync, rename, sync the directory; only then the open log shows it, and the old
+         generation is unlinked.  A crash leaves the old one, or both, and then the higher generation wins.
+NOT HERE Which frames may go: deletion.py and whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headwater.errors import InvalidRequest, Unavailable
+from headwater.frames.bodies import Gap, GapReason, pack_gap, unpack_gap
+from headwater.frames.frame import (
+    Codec,
+    Flag,
+    Header,
+    Kind,
+    NoFrame,
+    body_crc,
+    chain_value,
+    decode_header,
+    pack_chain_value,
+    pack_header,
+    padding_size,
+    reseal_header,
+    seal_header,
+)
+from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, pack_segment_frame
+from headwater.ids import Lsn
+from headwater.log.chain import ChainEnd
+from headwater.log.file_actions import create_anew, unlink_all, write_aside
+from headwater.log.file_device import FileDevice
+from headwater.log.frame_log import FrameLog
+from headwater.log.index import ActiveIndex
+from headwater.log.names import TEMPORARY, SegmentName
+from headwater.log.segment import Opening, Scan, read_opening
+from headwater.log.segments import LogPlace, Segment, damaged, next_offsets_after
+from headwater.storage.files import File
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """A frame that keeps some of its rows: the stored body with `_hw_offset` in it, and how many rows that has."""
+
+    body: bytes
+    row_count: int
+    codec: int = Codec.NONE
+
+
+KEEP = True
+REMOVE = False
+Decide = Callable[[Header, memoryview], "bool | Sparse"]
+"""KEEP, REMOVE, or the sparse form of a data frame.  Gaps are not asked about."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What a rewrite did."""
+
+    old: str
+    new: str
+    first_lsn: Lsn
+    last_lsn: Lsn
+    frames_removed: int
+    rows_removed: int
+    bytes_before: int
+    bytes_after: int
+
+
+def rewrite_segment(log: FrameLog, name: str, decide: Decide, *, reason: GapReason) -> Rewritten:
+    """Make the next generation of a sealed segment and put it in the old one's place."""
+    device = log.device
+    segment = device.segment_named(name)
+    if segment is device.active_segment:
+        raise InvalidRequest("the segment that is being written cannot be rewritten: roll first", segment=name)
+    made = SegmentRewrite(device.place, segment, _next_offsets_before(device, segment), reason)
+    try:
+        _copy(segment, decide, made)
+        new = made.finish()
+    except OSError as error:
+        made.give_up()
+        device.place.counters.io_errors += 1
+        raise Unavailable(f"the segment could not be rewritten, and is as it was: {error}", segment=name) from error
+    except BaseException:
+        made.give_up()
+        raise
+    log.exclusively(lambda: device.replace(segment.name, new))
+    return Rewritten(
+        old=name,
+        new=str(new.name),
+        first_lsn=Lsn(segment.first_lsn),
+        last_lsn=Lsn(segment.last_lsn),
+        frames_removed=made.frames_removed,
+        rows_removed=made.rows_removed,
+        bytes_before=segment.size,
+        bytes_after=new.size,
+    )
+
+
+def _copy(segment: Segment, decide: Decide, made: SegmentRewrite) -> None:
+    file = segment.open_file()
+    try:
+        scan = Scan(
+            file,
+            SEGMENT_FRAME_BYTES,
+            segment.size,
+            segment.opening.salted,
+            chunk_bytes=made.place.settings.scan_chunk_bytes,
+        )
+        for position, header, body in scan:
+            if header.kind == Kind.GAP:
+                made.gap(header, body)
+                continue
+            decision = decide(header, body)
+            if isinstance(decision, Sparse):
+                made.thin(header, body, decision)
+            elif decision is KEEP:
+                made.keep(header, body, file, position)
+            else:
+                made.remove(header, body)
+    finally:
+        file.close()
+    if scan.stop.position != segment.size:
+        raise damaged(segment.name, made.next_lsn, scan.stop.position, scan.stop.reason)
+
+
+def _next_offsets_before(device: FileDevice, segment: Segment) -> dict[int, int]:
+    segments = device.view.segments
+    return next_offsets_after(segments, segments.index(segment))
+
+
+class SegmentRewrite:
+    """A segment's next generation in the making: give it the old frames in order, then finish."""
+
+    def __init__(
+        self, place: LogPlace, segment: Segment, next_offsets_before: dict[int, int], reason: GapReason
+    ) -> None:
+        self.place = place
+        self._old = segment
+        self._reason = reason
+        old = segment.opening.header
+        self._header = replace(
+            old,
+            generation=old.generation + 1,
+            last_lsn=segment.last_lsn,
+            old_chain=segment.opening.chain,
+        )
+        self._name = SegmentName(segment.first_lsn, old.generation + 1)
+        self._temporary = place.path(f"{self._name}{TEMPORARY}")
+        self._index = ActiveIndex(segment.first_lsn, next_offsets_before)
+        self._file = create_anew(place, self._temporary)
+        self._opening = pack_segment_frame(self._header)
+        self._file.append([self._opening])
+        self._position = SEGMENT_FRAME_BYTES
+        self._end = ChainEnd(segment.first_lsn, segment.opening.chain, old.epoch, 0)
+        self._gap: Gap | None = None
+        self._gap_prev = 0
+        self._gap_last: Header | None = None
+        self.frames_removed = 0
+        self.rows_removed = 0
+
+    @property
+    def next_lsn(self) -> int:
+        return self._end.next_lsn
+
+    def keep(self, header: Header, body: memoryview, file: File, position: int) -> None:
+        """Copy a frame as it is."""
+        self._write_gap()
+        self._append(header, [file.read_at(position, header.frame_size)], body)
+
+    def thin(self, header: Header, body: memoryview, sparse: Sparse) -> None:
+        """Put the sparse form of a data frame in its place."""
+        self._write_gap()
+        stored = sparse.body + pack_chain_value(chain_value(header, body))
+        new = reseal_header(
+            header._replace(
+                kind=Kind.SPARSE,
+                flags=header.flags | Flag.REWRITTEN,
+                codec=sparse.codec,
+                row_count=sparse.row_count,
+                body_size=len(stored),
+                padding_size=padding_size(len(stored)),
+                body_crc=body_crc(stored),
+                header_units=1,
+            ),
+            self._old.opening.salted,
+        )
+        self.rows_removed += header.row_count - sparse.row_count
+        self._append(new, [pack_header(new), stored, bytes(new.padding_size)], memoryview(stored))
+
+    def remove(self, header: Header, body: memoryview) -> None:
+        """Leave a frame out."""
+        self.frames_removed += 1
+        self.rows_removed += header.row_count
+        self._widen_gap(Gap(header.lsn, header.lsn, 1, self._reason, 0), header, body)
+
+    def gap(self, header: Header, body: memoryview) -> None:
+        """A gap of an earlier rewrite; it becomes one with what is removed beside it for the same reason."""
+        gap = unpack_gap(body)
+        assert gap is not None
+        self._widen_gap(gap, header, body)
+
+    def declare_lost(self, last_lsn: int, chain: int, epoch: int, append_time_us: int) -> None:
+        """Everything from here to `last_lsn` is gone; the next frame's `prev` is `chain`."""
+        self._write_gap()
+        gap = Gap(self._end.next_lsn, last_lsn, last_lsn - self._end.next_lsn + 1, self._reason, chain)
+        self._write(gap, self._end.chain, epoch, max(append_time_us, self._end.append_time_us))
+
+    def _widen_gap(self, gap: Gap, header: Header, body: memoryview) -> None:
+        chain = chain_value(header, body)
+        open_gap = self._gap
+        if open_gap is not None and open_gap.reason != gap.reason:
+            self._write_gap()
+            open_gap = None
+        if open_gap is None:
+            self._gap_prev = self._end.chain
+            open_gap = Gap(gap.first_lsn, gap.first_lsn, 0, gap.reason, 0)
+        self._gap = Gap(open_gap.first_lsn, header.lsn, open_gap.frames + gap.frames, gap.reason, chain)
+        self._gap_last = header
+        self._end = ChainEnd(header.lsn + 1, chain, header.epoch, header.append_time_us)
+
+    def _write_gap(self) -> None:
+        gap, last = self._gap, self._gap_last
+        if gap is None or last is None:
+            return
+        self._gap = None
+        self._write(gap, self._gap_prev, last.epoch, last.append_time_us)
+
+    def _write(self, gap: Gap, prev: int, epoch: int, append_time_us: int) -> None:
+        body = pack_gap(gap)
+        header_bytes, _ = seal_header(
+            self._old.opening.salted,
+            body_crc=body_crc(body),
+            kind=Kind.GAP,
+            codec=Codec.NONE,
+            flags=Flag.REWRITTEN,
+            body_size=len(body),
+            lsn=gap.last_lsn,
+            prev=prev,
+            durable_lsn=0,
+            epoch=epoch,
+            write_index=0,
+            write_count=1,
+            topic_number=0,
+            partition=0,
+            base_offset=0,
+            row_count=0,
+            offset_count=0,
+            schema_version=0,
+            producer_epoch=0,
+            producer_id=0,
+            sequence=0,
+            append_time_us=append_time_us,
+            time_min_us=append_time_us,
+            time_max_us=append_time_us,
+        )
+        header = decode_header(memoryview(header_bytes), 0, self._old.opening.salted)
+        assert not isinstance(header, NoFrame)
+        self._append(header, [header_bytes, body, bytes(header.padding_size)], memoryview(body))
+
+    def _append(self, header: Header, buffers: list[bytes], body: memoryview) -> None:
+        self._file.append(buffers)
+        self._index.add(header, self._position)
+        self._position += header.frame_size
+        append_time_us = max(self._end.append_time_us, header.append_time_us)
+        self._end = ChainEnd(header.lsn + 1, chain_value(header, body), header.epoch, append_time_us)
+
+    def finish(self) -> Segment:
+        """Make the new generation durable under its name."""
+        self._write_gap()
+        place = self.place
+        self._file.sync_all()
+        self._file.close()
+        index = self._index.pack(self._opening, self._end, self._position, self._header.created_us)
+        write_aside(place, self._name.index, index)
+        place.files.rename(self._temporary, place.path(self._name))
+        place.files.sync_directory(place.directory)
+        file = place.files.open(place.path(self._name))
+        opening = read_opening(file)
+        file.close()
+        assert isinstance(opening, Opening)
+        segment = Segment(place, self._name, opening)
+        segment.seal(self._end, self._position)
+        return segment
+
+    def give_up(self) -> None:
+        """Leave nothing behind, as far as that can be had: what is left is removed when the log is next claimed."""
+        self._file.close()
+        unlink_all(self.place, [f"{self._name}{TEMPORARY}"])
