@@ -87,7 +87,7 @@ def plan_deletion(
     grace_s: float,
 ) -> DeletionPlan:
     """What may go now, and what keeps the rest."""
-    grace_us = round(grace_s * 1_000_000)
+    ripe = past_grace(released, now_us, grace_s)
     lowest_pin = min(pins, default=None)
     delete: list[str] = []
     to_drain: list[str] = []
@@ -97,11 +97,7 @@ def plan_deletion(
         segment = use.segment
         if not segment.sealed:
             continue
-        dead = {
-            topic
-            for topic, share in use.topics.items()
-            if _is_released(topic, share, covered_lsn, released, now_us - grace_us)
-        }
+        dead = {topic for topic, share in use.topics.items() if _is_released(topic, share, covered_lsn, ripe)}
         live_bytes = sum(share.bytes for topic, share in use.topics.items() if topic not in dead)
         all_bytes = sum(share.bytes for share in use.topics.values())
         why = ""
@@ -128,18 +124,23 @@ def plan_deletion(
     return DeletionPlan(log_start, tuple(delete), tuple(to_drain), kept)
 
 
-def _is_released(
-    topic: int, share: TopicInSegment, covered_lsn: Lsn, released: Mapping[int, Release], before_us: int
-) -> bool:
+def past_grace(released: Mapping[int, Release], now_us: int, grace_s: float) -> dict[int, Release]:
+    """The releases that have stood for the grace period; the others do not count yet."""
+    before_us = now_us - round(grace_s * 1_000_000)
+    return {topic: release for topic, release in released.items() if release.since_us <= before_us}
+
+
+def _is_released(topic: int, share: TopicInSegment, covered_lsn: Lsn, ripe: Mapping[int, Release]) -> bool:
     if topic == NO_TOPIC:
         # Frames of no topic are state, and state is in the checkpoints.
         return share.last_lsn <= covered_lsn
-    release = released.get(topic)
-    return release is not None and share.last_lsn <= release.lsn and release.since_us <= before_us
+    release = ripe.get(topic)
+    return release is not None and share.last_lsn <= release.lsn
 
 
 def drain(log: FrameLog, name: str, *, released: Mapping[int, Release], covered_lsn: Lsn) -> Rewritten:
-    """Rewrite a segment without the frames of topics that are released, and without state that is covered."""
+    """Rewrite a segment without the frames of topics that are released (past their grace: see past_grace), and
+    without state that is covered."""
 
     def decide(header: Header, body: memoryview) -> bool:
         if header.topic_number == NO_TOPIC:
@@ -167,6 +168,8 @@ class Deletion:
 
         Segments whose deletion was recorded earlier and did not succeed are tried again."""
         device = self._log.device
+        now_us = self._clock.now_us()
+        grace_s = self._settings.deletion_grace_s
         uses = [SegmentUse(segment, device.topics_in(segment)) for segment in self._log.segments()]
         plan = plan_deletion(
             uses,
@@ -174,16 +177,22 @@ class Deletion:
             covered_lsn=covered_lsn,
             released=released,
             pins=[pin.lsn for pin in self._pins.read()],
-            now_us=self._clock.now_us(),
-            grace_s=self._settings.deletion_grace_s,
+            now_us=now_us,
+            grace_s=grace_s,
         )
         if plan.delete:
             self._record_intent(DeletionIntent(plan.log_start, plan.delete))
-        held = tuple(pin for pin in self._pins.read() if pin.lsn < plan.log_start)
+        pins = self._pins.read()
+        held = tuple(pin for pin in pins if pin.lsn < plan.log_start)
         deleted: list[str] = []
         if not held:
             deleted = self._log.exclusively(lambda: device.forget(plan.log_start))
+        lowest_pin = min((pin.lsn for pin in pins), default=None)
+        ripe = past_grace(released, now_us, grace_s)
+        last_lsns = {use.segment.name: use.segment.last_lsn for use in uses}
         drained = []
         for name in plan.drain:
-            drained.append(drain(self._log, name, released=released, covered_lsn=covered_lsn))
+            # A pin that came since the plan was made keeps what is in it.
+            if lowest_pin is None or last_lsns[name] < lowest_pin:
+                drained.append(drain(self._log, name, released=ripe, covered_lsn=covered_lsn))
         return DeletionReport(plan, tuple(deleted), held, tuple(drained))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headwater.errors import InvalidRequest, TooLarge
 from headwater.frames.frame import (
@@ -66,8 +67,7 @@ class Draft:
         self.frame_size = frame_size(size)
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """The answer to one write: it is durable, and this is where."""
 
     first_lsn: Lsn

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from headwater.frames.segment_header import SegmentHeader, pack_segment_frame
 from headwater.log.names import RESERVE, TEMPORARY, SegmentName
-from headwater.log.segment import Opening, read_opening
+from headwater.log.segment import opening_of
 from headwater.log.segments import LogPlace, Segment
 from headwater.storage.files import File
 
@@ -24,9 +24,10 @@ def create_segment(place: LogPlace, header: SegmentHeader, sync: Sync) -> tuple[
     """A new segment with its header, durable by name and content.  An OSError from here means that it is not
     there; what `sync` raises means that it may be."""
     name = SegmentName(header.first_lsn, header.generation)
+    data = pack_segment_frame(header)
     file = place.files.create(place.path(name))
     try:
-        file.append([pack_segment_frame(header)])
+        file.append([data])
     except OSError:
         # Nothing of it may stay: the next try needs its name.
         file.close()
@@ -35,9 +36,7 @@ def create_segment(place: LogPlace, header: SegmentHeader, sync: Sync) -> tuple[
         raise
     sync(file.sync_all)
     sync(lambda: place.files.sync_directory(place.directory))
-    opening = read_opening(file)
-    assert isinstance(opening, Opening)
-    return Segment(place, name, opening), file
+    return Segment(place, name, opening_of(data)), file
 
 
 def write_aside(place: LogPlace, name: str, data: bytes) -> None:
@@ -82,10 +81,11 @@ def unlink_all(place: LogPlace, names: Sequence[str]) -> list[str]:
 
 def restore_reserve(place: LogPlace) -> None:
     """Take the room that is given up when the disk is full, if there is room to take."""
-    if not place.settings.reserve_bytes or RESERVE in place.files.list(place.directory):
+    if not place.settings.reserve_bytes:
         return
     try:
-        place.files.allocate(place.path(RESERVE), place.settings.reserve_bytes)
+        if RESERVE not in place.files.list(place.directory):
+            place.files.allocate(place.path(RESERVE), place.settings.reserve_bytes)
     except OSError as error:
         place.counters.io_errors += 1
         logger.warning("no room for the reserve file: %s", error)

@@ -14,7 +14,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headwater.clock import Clock, Entropy
 from headwater.errors import (
@@ -26,24 +26,23 @@ from headwater.errors import (
     Unavailable,
 )
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, SegmentHeader
-from headwater.ids import Lsn
+from headwater.ids import Epoch, Lsn
 from headwater.log.chain import ChainEnd, Sealed, seal_writes
 from headwater.log.device import Claim, PlacedWrite
 from headwater.log.file_actions import create_segment, restore_reserve, unlink_all, write_aside
 from headwater.log.file_reads import FileReads, View
 from headwater.log.index import ActiveIndex
 from headwater.log.names import LOCK, RESERVE, SegmentName
-from headwater.log.ownership import Claiming, KnownOffsets, Owner
+from headwater.log.ownership import Claimed, Claiming, KnownOffsets, Owner
 from headwater.log.segments import LogPlace, Segment, next_offsets_after
-from headwater.storage.files import LockHeld
+from headwater.storage.files import Lock, LockHeld
 
 logger = logging.getLogger("headwater.log")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-@dataclass(frozen=True, slots=True)
-class DurableTicket:
+class DurableTicket(NamedTuple):
     """The ticket of a commit that was durable when commit() returned."""
 
     first_lsn: Lsn
@@ -72,8 +71,10 @@ class FileDevice(FileReads):
         self._known_offsets = known_offsets
         self._owner: Owner | None = None
         self._poisoned: OSError | BaseException | None = None
+        self._pid = os.getpid()
         self._closed = False
         self._forgotten: list[SegmentName] = []
+        self._replaced: list[SegmentName] = []
 
     def refresh(self) -> Lsn:
         """How far the log is durable; an owner knows without looking."""
@@ -98,37 +99,47 @@ class FileDevice(FileReads):
         if self._owner is not None:
             return self._owner.claim
         place = self._place
-        place.files.make_directory(place.directory)
         try:
+            place.files.make_directory(place.directory)
             lock = place.files.lock(place.path(LOCK), f"pid {os.getpid()}")
+            claimed = self._claim_under(lock)
         except LockHeld as error:
             raise LogLocked(
                 f"the log is owned by {error.holder}: stop that process, or open the log there",
                 directory=place.directory,
             ) from error
-        claiming = Claiming(
-            place,
-            clock=self._clock,
-            entropy=self._entropy,
-            log_start=self._log_start,
-            shard=self._shard,
-            mark=self._read_mark(),
-            known_offsets=self._known_offsets,
-        )
-        try:
-            claimed = claiming.run(lock)
         except OSError as error:
-            lock.release()
             place.counters.io_errors += 1
             raise Unavailable(f"the log could not be recovered: {error}", directory=place.directory) from error
-        except BaseException:
-            lock.release()
-            raise
         self._owner = claimed.owner
         self._forgotten = claimed.forgotten
         self.report = claimed.report
         self._show(claimed.view)
+        self._save_rebuilt_indexes()
         return claimed.owner.claim
+
+    def _save_rebuilt_indexes(self) -> None:
+        """An index that had to be rebuilt is saved again, so that the next opening need not."""
+        for segment in self._view.segments[:-1]:
+            if isinstance(segment.loaded_index, ActiveIndex) and self._save_rebuilt(segment):
+                segment.set_index(None)
+
+    def _claim_under(self, lock: Lock) -> Claimed:
+        try:
+            claiming = Claiming(
+                self._place,
+                clock=self._clock,
+                entropy=self._entropy,
+                log_start=self._log_start,
+                shard=self._shard,
+                mark=self._read_mark(),
+                known_offsets=self._known_offsets,
+            )
+            return claiming.run(lock)
+        except BaseException:
+            # Whatever went wrong, the next try must find the lock free.
+            lock.release()
+            raise
 
     # Writing ---------------------------------------------------------------------------------
 
@@ -194,12 +205,18 @@ class FileDevice(FileReads):
         owner.position = position + sealed.size
         self._place.counters.commits += 1
         self._place.counters.append_bytes += sealed.size
-        try:
-            owner.mark.write(durable_lsn=lsn - 1, segment=owner.active.first_lsn, position=owner.position)
-        except OSError as error:
-            raise self.poison(error) from error
+        self._write_mark(owner, lsn - 1)
         self._show(View(self._view.segments, Lsn(lsn - 1), owner.position))
         return DurableTicket(Lsn(first_lsn))
+
+    def _write_mark(self, owner: Owner, durable_lsn: int, *, clean: bool = False) -> None:
+        try:
+            owner.mark.write(
+                durable_lsn=durable_lsn, segment=owner.active.first_lsn, position=owner.position, clean=clean
+            )
+        except OSError as error:
+            self._place.counters.io_errors += 1
+            raise self.poison(error) from error
 
     def _take_back(self, owner: Owner, error: OSError) -> Unavailable | OutcomeUnknown:
         """A write failed half-way.  Cut what it left, sync the cut, and only then refuse: a refused row must
@@ -209,11 +226,17 @@ class FileDevice(FileReads):
         try:
             owner.file.truncate(owner.position)
             owner.file.sync_all()
+            # The next write goes to the same place and may be lost there, and a file system that gives old blocks
+            # back would show the refused one, which continues the chain as well as it: a new epoch makes it stale.
+            claim = Claim(Epoch(owner.claim.epoch + 1), owner.claim.token)
+            owner.mark.begin_epoch(claim.epoch)
+            owner.claim = claim
+            if error.errno in _FULL:
+                self._give_up_reserve()
         except OSError as second:
             place.counters.io_errors += 1
             return self.poison(second)
         if error.errno in _FULL:
-            self._give_up_reserve()
             return Unavailable("the disk is full: nothing was appended; free space, then try again")
         return Unavailable(f"the write failed and was taken back: {error}")
 
@@ -274,6 +297,8 @@ class FileDevice(FileReads):
             active, file = create_segment(place, header, self._sync)
         except OSError as error:
             place.counters.io_errors += 1
+            if error.errno in _FULL:
+                self._sync(self._give_up_reserve)
             raise Unavailable(f"a new segment could not be begun: {error}", first_lsn=header.first_lsn) from error
         old.seal(owner.end, owner.position)
         old.set_index(None if saved else owner.index)
@@ -285,10 +310,7 @@ class FileDevice(FileReads):
         owner.end = ChainEnd(header.first_lsn, active.opening.chain, owner.claim.epoch, owner.end.append_time_us)
         owner.position = SEGMENT_FRAME_BYTES
         durable = self._view.durable_lsn
-        try:
-            owner.mark.write(durable_lsn=durable, segment=active.first_lsn, position=owner.position)
-        except OSError as error:
-            raise self.poison(error) from error
+        self._write_mark(owner, durable)
         self._show(View((*self._view.segments, active), durable, owner.position))
         place.counters.rolls += 1
         logger.info("rolled: %s sealed at %d bytes, %s begun", old.name, old.size, active.name)
@@ -296,9 +318,9 @@ class FileDevice(FileReads):
 
     def _save_index(self, owner: Owner) -> bool:
         """Write the active segment's index beside it.  It can be rebuilt, so a failure is only counted."""
-        opening = owner.file.read_at(0, SEGMENT_FRAME_BYTES)
-        data = owner.index.pack(opening, owner.end, owner.position, owner.active.created_us)
-        return self._save(owner.active.name.index, data)
+        active = owner.active
+        data = owner.index.pack(active.opening.data, owner.end, owner.position, active.created_us)
+        return self._save(active.name.index, data)
 
     def _save(self, name: str, data: bytes) -> bool:
         try:
@@ -306,6 +328,9 @@ class FileDevice(FileReads):
         except OSError as error:
             self._place.counters.io_errors += 1
             logger.warning("the index %s could not be saved: %s", name, error)
+            if error.errno in _FULL:
+                # Without an index the segments before it cannot be let go, and nothing would free space any more.
+                self._sync(self._give_up_reserve)
             return False
         return True
 
@@ -325,11 +350,12 @@ class FileDevice(FileReads):
             return []
         self._forgotten.extend(going)
         self._show(View(tuple(kept), view.durable_lsn, view.position))
+        self._drop_indexes()
+        self._replaced = [name for name in self._replaced if not self._unlink_segment(name)]
         gone = []
-        for name in list(self._forgotten):
-            if self._unlink_segment(name):
-                self._forgotten.remove(name)
-                gone.append(str(name))
+        # In order, up to the first that cannot be unlinked: what stays on disk has no hole.
+        while self._forgotten and self._unlink_segment(self._forgotten[0]):
+            gone.append(str(self._forgotten.pop(0)))
         self._place.counters.segments_deleted += len(gone)
         if gone:
             logger.info("forgot %d segments below lsn %d", len(gone), log_start)
@@ -350,10 +376,8 @@ class FileDevice(FileReads):
         if not isinstance(index, ActiveIndex):
             number = self._view.segments.index(segment)
             index = segment.rebuild_index(next_offsets_after(self._view.segments, number))
-        file = segment.open_file()
-        opening = file.read_at(0, SEGMENT_FRAME_BYTES)
-        file.close()
-        return self._save(segment.name.index, index.pack(opening, segment.end, segment.size, segment.created_us))
+        data = index.pack(segment.opening.data, segment.end, segment.size, segment.created_us)
+        return self._save(segment.name.index, data)
 
     @property
     def to_be_forgotten(self) -> Sequence[SegmentName]:
@@ -366,8 +390,10 @@ class FileDevice(FileReads):
         view = self._view
         segments = tuple(new if segment.name == old else segment for segment in view.segments)
         self._show(View(segments, view.durable_lsn, view.position))
+        self._drop_indexes()
         self._place.counters.segments_rewritten += 1
-        self._unlink_segment(old)
+        if not self._unlink_segment(old):
+            self._replaced.append(old)
 
     @property
     def active_segment(self) -> Segment:
@@ -383,9 +409,13 @@ class FileDevice(FileReads):
 
     def _unlink_segment(self, name: SegmentName) -> bool:
         """The index goes first, so that no index is ever left without its segment."""
-        unlink_all(self._place, [name.index])
-        unlink_all(self._place, [str(name)])
-        return str(name) not in self._place.files.list(self._place.directory)
+        try:
+            unlink_all(self._place, [name.index])
+            unlink_all(self._place, [str(name)])
+            return str(name) not in self._place.files.list(self._place.directory)
+        except OSError as error:
+            self._place.counters.io_errors += 1
+            raise self.poison(error) from error
 
     # Ending ----------------------------------------------------------------------------------
 
@@ -405,17 +435,15 @@ class FileDevice(FileReads):
         if self._closed:
             return
         self._closed = True
+        if os.getpid() != self._pid:
+            # In the child of a fork: the lock, the files and the mark are the parent's.
+            return
         owner = self._owner
         try:
             if owner is not None and self._poisoned is None:
                 self._save_index(owner)
                 self._sync(lambda: self._place.files.sync_directory(self._place.directory))
-                owner.mark.write(
-                    durable_lsn=self._view.durable_lsn,
-                    segment=owner.active.first_lsn,
-                    position=owner.position,
-                    clean=True,
-                )
+                self._write_mark(owner, self._view.durable_lsn, clean=True)
                 self._sync(owner.mark.sync)
         finally:
             if owner is not None:
@@ -434,6 +462,8 @@ class FileDevice(FileReads):
     def _check_usable(self) -> None:
         if self._closed:
             raise Closed("this log is closed")
+        if os.getpid() != self._pid:
+            raise Closed("this log was opened by another process, which forked this one: open it here", pid=self._pid)
         if self._poisoned is not None:
             raise Poisoned(
                 f"a sync failed earlier ({self._poisoned}): close this log and open it again, which recovers it"

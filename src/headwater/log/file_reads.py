@@ -9,24 +9,33 @@ PROMISE  Readers see whole, durable writes only, in LSN order.  They never wait 
 from __future__ import annotations
 
 import errno
+import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headwater.errors import CorruptData, DamagedLog, ForeignLog, Forgotten, Halted
 from headwater.frames.bodies import unpack_gap
 from headwater.frames.frame import Header, Kind
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.ids import Lsn
-from headwater.log.chain import ChainWalker
+from headwater.log.chain import ChainBreak, ChainWalker
 from headwater.log.device import Frame, FrameRef, SegmentInfo, TopicInSegment
 from headwater.log.index import ActiveIndex, Place, SegmentIndex, partition_key
 from headwater.log.mark import Mark, read_mark
-from headwater.log.names import MARK, SegmentName
-from headwater.log.recovery import RecoveryReport
+from headwater.log.names import MARK
+from headwater.log.recovery import RecoveryReport, cleanly_closed
 from headwater.log.segment import Opening, Scan, read_frame
-from headwater.log.segments import FoundSegments, LogPlace, Segment, find_segments, lost, next_offsets_after
+from headwater.log.segments import (
+    FoundSegments,
+    LogPlace,
+    Segment,
+    damaged,
+    find_segments,
+    lost,
+    next_offsets_after,
+)
 from headwater.storage.files import File
 
 INDEXES_OPEN_MAX = 64
@@ -34,8 +43,7 @@ _RELOADS_MAX = 10
 _PLANS_MAX = 10
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """What can be read: the segments, and how far."""
 
     segments: tuple[Segment, ...]
@@ -54,6 +62,7 @@ class FileReads:
         self._indexes: OrderedDict[int, Segment] = OrderedDict()
         self._mark_file: File | None = None
         self._walker: ChainWalker | None = None
+        self._looking = threading.RLock()
         self._halted: Halted | None = None
         self.report = RecoveryReport()
 
@@ -69,49 +78,41 @@ class FileReads:
     def recover(self, *, undamaged_part: bool = False) -> RecoveryReport:
         """Read the directory as anybody may, up to the mark.  With `undamaged_part` a halted log shows
         what lies before the damage, and the report says what stopped it."""
-        for attempt in range(_RELOADS_MAX):
-            try:
-                self._load_for_reading(undamaged_part)
-                return self.report
-            except FileNotFoundError:
-                # An owner has replaced or deleted a file since the directory was read: read it again.
-                if attempt == _RELOADS_MAX - 1:
-                    raise
-        raise AssertionError("unreachable")
+        with self._looking:
+            for _ in range(_RELOADS_MAX - 1):
+                try:
+                    self._load_for_reading(undamaged_part)
+                    return self.report
+                except FileNotFoundError:
+                    # An owner has replaced or deleted a file since the directory was read: read it again.
+                    continue
+            self._load_for_reading(undamaged_part)
+            return self.report
 
     def _load_for_reading(self, undamaged_part: bool) -> None:
         place = self._place
-        mark = self._read_mark()
-        found = find_segments(place, self._log_start(), undamaged_part=undamaged_part)
-        mark = self._newer_mark(mark)
+        before = self._read_mark()
+        log_start = self._log_start()
+        found = find_segments(place, log_start, undamaged_part=undamaged_part)
+        mark = self._read_mark() or before
         check_mark(found, mark)
         newest = found.newest_name
-        if mark is not None and mark.segment > (newest.first_lsn if newest is not None else 0) and found.halt is None:
-            # The owner has rolled since the directory was read, or the newest segment is gone.
-            if str(SegmentName(mark.segment, 0)) in place.files.list(place.directory):
-                raise FileNotFoundError(errno.ENOENT, "the log has rolled meanwhile", place.directory)
-            raise lost(mark.segment, mark.durable_lsn)
+        halt = found.halt or self._why_not_up_to(mark, found, before, log_start)
         segments = list(found.sealed)
         # While a roll is under way the newest file has no header yet, and the last sealed segment ends the log.
         position = segments[-1].size if segments else 0
         self._walker = None
         durable = found.end.next_lsn - 1
-        if newest is not None and isinstance(found.newest_opening, Opening) and found.halt is None:
+        if newest is not None and isinstance(found.newest_opening, Opening) and halt is None:
             segment = Segment(place, newest, found.newest_opening)
-            index = ActiveIndex(newest.first_lsn, found.offsets_before(segment))
-            segment.set_index(index)
-            self._walker = ChainWalker(segment.end)
-            position = SEGMENT_FRAME_BYTES
             segments.append(segment)
-            if mark is not None and mark.segment == newest.first_lsn:
-                position = self._extend(segment, index, self._walker, position, mark)
-                durable = mark.durable_lsn
-            else:
-                durable = newest.first_lsn - 1
+            position, durable, halt = self._load_newest(segment, found, mark)
+        if halt is not None and not undamaged_part:
+            raise halt
         self._show(View(tuple(segments), Lsn(durable), position))
-        self._halted = found.halt
+        self._halted = halt
         self.report = RecoveryReport(
-            verdict=found.halt.message if found.halt is not None else "read up to the mark",
+            verdict=halt.message if halt is not None else "read up to the mark",
             log_id=found.log_id.hex() if found.log_id is not None else "",
             segments=len(segments),
             first_lsn=segments[0].first_lsn if segments else 0,
@@ -123,9 +124,54 @@ class FileReads:
             foreign=found.listing.foreign,
         )
 
-    def _extend(self, segment: Segment, index: ActiveIndex, walker: ChainWalker, position: int, mark: Mark) -> int:
-        """Take in the newest segment's frames up to the mark; they cannot change any more."""
+    def _why_not_up_to(
+        self, mark: Mark | None, found: FoundSegments, before: Mark | None, log_start: int
+    ) -> Halted | None:
+        """What is wrong where the segment that the mark names is not there to be read; `before` is the mark as it
+        was before the directory was read."""
+        newest = found.newest_name
+        if mark is None or (newest is None and mark.durable_lsn == 0):
+            return lost(log_start, log_start) if newest is None and log_start > 1 else None
+        if newest is None or mark.segment > newest.first_lsn:
+            halt: Halted = lost(mark.segment, mark.durable_lsn)
+        elif mark.segment < newest.first_lsn or isinstance(found.newest_opening, Opening):
+            return None
+        else:
+            halt = damaged(newest, newest.first_lsn, 0, found.newest_opening)
+        # A segment is there, with its header, before the mark moves to it.
+        if before is None or before.segment != mark.segment:
+            raise FileNotFoundError(errno.ENOENT, "the log has rolled meanwhile", self._place.directory)
+        return halt
+
+    def _load_newest(
+        self, segment: Segment, found: FoundSegments, mark: Mark | None
+    ) -> tuple[int, int, DamagedLog | None]:
+        """Where the newest segment's durable part ends, its last LSN, and what is damaged before the mark.  After a
+        clean close its index says so; otherwise its frames are read up to the mark."""
         file = segment.open_file()
+        try:
+            trusted = cleanly_closed(self._place, segment.name, segment.opening, file, mark)
+        finally:
+            file.close()
+        if trusted is not None:
+            segment.set_index(trusted.index)
+            self._walker = ChainWalker(trusted.end)
+            return trusted.position, trusted.durable_lsn, None
+        index = ActiveIndex(segment.first_lsn, found.offsets_before(segment))
+        segment.set_index(index)
+        self._walker = ChainWalker(segment.end)
+        if mark is None or mark.segment != segment.first_lsn:
+            return SEGMENT_FRAME_BYTES, segment.first_lsn - 1, None
+        position, halt = self._extend(segment, index, self._walker, SEGMENT_FRAME_BYTES, mark)
+        return position, self._walker.whole_end.next_lsn - 1, halt
+
+    def _extend(
+        self, segment: Segment, index: ActiveIndex, walker: ChainWalker, position: int, mark: Mark
+    ) -> tuple[int, DamagedLog | None]:
+        """Take in the newest segment's frames up to the mark; they cannot change any more.  Returns where the last
+        whole write ends, and what is wrong where that is not the mark."""
+        file = segment.open_file()
+        broken: ChainBreak | None = None
         try:
             scan = Scan(
                 file, position, mark.position, segment.opening.salted, chunk_bytes=self._place.settings.scan_chunk_bytes
@@ -133,36 +179,44 @@ class FileReads:
             for at, header, body in scan:
                 broken = walker.step(header, body)
                 if broken is not None:
-                    raise DamagedLog(
-                        f"below the mark a frame does not fit: {broken.value}; run `headwater log verify`",
-                        segment=str(segment.name),
-                        position=at,
-                    )
-                index.add(header, at)
+                    break
+                index.add(header, at, body)
+                if walker.whole_end.next_lsn == walker.next_lsn:
+                    position = at + header.frame_size
         finally:
             file.close()
-        if scan.stop.position != mark.position or walker.next_lsn - 1 != mark.durable_lsn:
-            raise DamagedLog(
-                f"the log cannot be read up to its mark: {scan.stop.reason.value}; run `headwater log verify`",
-                segment=str(segment.name),
-                lsn=walker.next_lsn,
-                durable_lsn=mark.durable_lsn,
-            )
-        return mark.position
+        if position == mark.position and walker.whole_end.next_lsn - 1 == mark.durable_lsn:
+            return position, None
+        return position, DamagedLog(
+            f"the log cannot be read up to its mark: {(broken or scan.stop.reason).value}; run `headwater log verify`",
+            segment=str(segment.name),
+            lsn=walker.next_lsn,
+            durable_lsn=mark.durable_lsn,
+        )
 
     def refresh(self) -> Lsn:
         """Look at the mark again."""
+        with self._looking:
+            return self._look_again()
+
+    def _look_again(self) -> Lsn:
         mark = self._read_mark()
         view = self._view
         if mark is None or mark.durable_lsn <= view.durable_lsn or self._halted is not None:
             return view.durable_lsn
         newest = view.segments[-1] if view.segments else None
-        if newest is None or newest.first_lsn != mark.segment or self._walker is None:
+        walker = self._walker
+        if newest is None or newest.first_lsn != mark.segment or walker is None:
             self.recover()
             return self._view.durable_lsn
         index = newest.loaded_index
         assert isinstance(index, ActiveIndex)
-        position = self._extend(newest, index, self._walker, view.position, mark)
+        # If this fails half-way, the walker has gone further than the View: then the next look begins anew.
+        self._walker = None
+        position, halt = self._extend(newest, index, walker, view.position, mark)
+        if halt is not None:
+            raise halt
+        self._walker = walker
         self._show(View(view.segments, Lsn(mark.durable_lsn), position))
         return self._view.durable_lsn
 
@@ -173,10 +227,6 @@ class FileReads:
             except FileNotFoundError:
                 return None
         return read_mark(self._mark_file)
-
-    def _newer_mark(self, mark: Mark | None) -> Mark | None:
-        again = self._read_mark()
-        return again if again is not None else mark
 
     # What there is ---------------------------------------------------------------------------
 
@@ -224,7 +274,7 @@ class FileReads:
 
     def frames(self, from_lsn: Lsn, to_lsn: Lsn) -> Iterator[Frame]:
         """The durable frames from one LSN to another, both included.  A gap is one frame, with the last LSN it
-        stands for.  Forgotten where the log no longer reaches back that far."""
+        stands for, and is given if the range touches it.  Forgotten where the log no longer reaches back that far."""
         lsn = from_lsn
         plans = 0
         while lsn <= to_lsn:
@@ -257,7 +307,9 @@ class FileReads:
             place = index.place_of(from_lsn)
             if place is None:
                 return
-            behind = index.place_of(to_lsn + 1)
+            # Where the range ends inside a gap, the gap is its last frame.
+            last = index.place_of(to_lsn)
+            behind = index.place_of(last.lsn + 1) if last is not None else None
             end = behind.position if behind is not None else (view.position if newest else segment.size)
             scan = Scan(
                 file,
@@ -289,7 +341,7 @@ class FileReads:
     def frames_of(self, topic_number: int, partition: int, offset: int) -> Iterator[Frame]:
         """The durable frames of a partition that hold this offset or a later one, in order.
 
-        Offsets that were removed are passed over; Forgotten where the log no longer reaches back that far."""
+        Offsets that were removed, or forgotten with their segments, are passed over."""
         key = partition_key(topic_number, partition)
         plans = 0
         while True:
@@ -381,6 +433,14 @@ class FileReads:
             )
         return number
 
+    def _drop_indexes(self) -> None:
+        """Let go of the index files of segments that are no longer shown; their readers keep them until they end."""
+        shown = set(self._view.segments)
+        for first_lsn, segment in list(self._indexes.items()):
+            if segment not in shown:
+                del self._indexes[first_lsn]
+                segment.set_index(None)
+
     def _index(self, view: View, number: int) -> SegmentIndex:
         segment = view.segments[number]
         index = segment.loaded_index
@@ -397,8 +457,7 @@ class FileReads:
             self._indexes[segment.first_lsn] = segment
             if len(self._indexes) > INDEXES_OPEN_MAX:
                 _, oldest = self._indexes.popitem(last=False)
-                if oldest is not view.segments[-1]:
-                    oldest.set_index(None)
+                oldest.set_index(None)
         return index
 
 

@@ -160,11 +160,12 @@ class FrameLog:
 
     def close(self) -> None:
         """Serve what is queued, say in the mark that the close was clean, and let go.  Twice is nothing."""
-        self._writer.close()
-        self._closed.set()
-        with self._durable_changed:
-            self._durable_changed.notify_all()
-        self._device.close()
+        try:
+            self._writer.close(self._device.close)
+        finally:
+            self._closed.set()
+            with self._durable_changed:
+                self._durable_changed.notify_all()
 
     def __enter__(self) -> Self:
         if self._closed.is_set():

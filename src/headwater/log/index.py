@@ -40,6 +40,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from headwater.frames.bodies import unpack_gap
 from headwater.frames.checksum import crc32c
 from headwater.frames.frame import UNIT_BYTES, Header, Kind
 from headwater.log.chain import ChainEnd
@@ -124,8 +125,14 @@ class ActiveIndex:
         self._topics: dict[int, TopicShare] = {}
         self._count = 0
 
-    def add(self, header: Header, position: int) -> None:
+    def add(self, header: Header, position: int, body: memoryview) -> None:
         """Take in a frame that has been read."""
+        if header.kind == _GAP:
+            gap = unpack_gap(body)
+            assert gap is not None, "the chain walker lets no other gap through"
+            for topic_number, partition, following in gap.next_offsets:
+                key = topic_number << 32 | partition
+                self._next_offsets[key] = max(self._next_offsets.get(key, 0), following)
         self.add_frame(
             header.lsn,
             position,

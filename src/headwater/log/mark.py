@@ -17,13 +17,14 @@ VALID    magic and crc agree.  The valid slot with the greater counter is the ma
 PROMISE  It is written only after a sync has returned, so it is true whenever it is readable, and at worst
          old.  It is synced when a writer claims the log, when the log is idle, and at close.
 WHY      A claim's mark is synced before its first frame: from then on frames of an earlier epoch behind the
-         mark are known to be stale, even where a file system gives old blocks back (G5).
+         mark are known to be stale, even where a file system gives old blocks back (G5).  For the same reason
+         an owner that has taken a write back begins a new epoch before it refuses it (G6).
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headwater.frames.checksum import crc32c
 from headwater.storage.files import File
@@ -37,8 +38,7 @@ _SLOT = struct.Struct("<4sIQ16sQQQII")
 assert _SLOT.size == SLOT_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     counter: int
     log_id: bytes
     durable_lsn: int
@@ -93,6 +93,12 @@ class MarkWriter:
         self._file.write_at(SLOT_POSITIONS[mark.counter % 2], pack_slot(mark))
         self.last = mark
         self.dirty = True
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Say durably that behind this point only this epoch writes: what an earlier one left there is stale."""
+        last = self.last = self.last._replace(epoch=epoch)
+        self.write(durable_lsn=last.durable_lsn, segment=last.segment, position=last.position)
+        self.sync()
 
     def sync(self) -> None:
         """Make the last mark durable."""

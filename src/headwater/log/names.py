@@ -3,7 +3,8 @@
 <first LSN, 20 digits>.<generation>.seg   a segment; generation 0 as first written, above: rewritten
 the same with .idx                        its index
 mark, lock, reserve                       one of each
-any of these with .tmp                    being made: left over by a crash, removed by the next owner
+any of these with .tmp, or with eight     being made: left over by a crash, removed by the next owner
+hex digits and .tmp
 
 All else in the directory is not ours: it is reported and never touched.
 """
@@ -21,6 +22,7 @@ DAMAGED = ".damaged"
 """What a repair adds to the name of a damaged file that it keeps for people to look at."""
 
 _SEGMENT = re.compile(r"(\d{20})\.(0|[1-9]\d{0,9})\.(seg|idx)")
+_TOKEN = re.compile(r"\.[0-9a-f]{8}$")
 
 
 @dataclass(frozen=True, order=True)
@@ -66,7 +68,7 @@ def sort_names(names: list[str]) -> DirectoryListing:
             listing.mark = True
         elif name in (LOCK, RESERVE):
             continue
-        elif name.endswith(TEMPORARY) and _is_ours(name.removesuffix(TEMPORARY)):
+        elif _is_temporary(name):
             listing.temporaries.append(name)
         else:
             listing.foreign.append(name)
@@ -74,5 +76,8 @@ def sort_names(names: list[str]) -> DirectoryListing:
     return listing
 
 
-def _is_ours(name: str) -> bool:
-    return name in (MARK, LOCK, RESERVE) or _SEGMENT.fullmatch(name) is not None
+def _is_temporary(name: str) -> bool:
+    if not name.endswith(TEMPORARY):
+        return False
+    made = _TOKEN.sub("", name.removesuffix(TEMPORARY))
+    return made in (MARK, LOCK, RESERVE) or _SEGMENT.fullmatch(made) is not None

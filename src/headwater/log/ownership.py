@@ -13,18 +13,27 @@ from dataclasses import dataclass
 
 from headwater.clock import Clock, Entropy
 from headwater.errors import DamagedLog
-from headwater.frames.frame import NoFrame, chain_value
+from headwater.frames.frame import NoFrame
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, SegmentHeader
 from headwater.ids import Epoch, Lsn
 from headwater.log.chain import ChainEnd
 from headwater.log.device import Claim
 from headwater.log.file_actions import create_segment, restore_reserve, unlink_all
 from headwater.log.file_reads import View, check_mark
-from headwater.log.index import ActiveIndex, load_active, read_footer
+from headwater.log.index import ActiveIndex
 from headwater.log.mark import Mark, MarkWriter
 from headwater.log.names import MARK, SegmentName
-from headwater.log.recovery import Evidence, Found, NewestScan, RecoveryReport, Verdict, judge, scan_newest
-from headwater.log.segment import Opening, read_frame
+from headwater.log.recovery import (
+    Evidence,
+    Found,
+    NewestScan,
+    RecoveryReport,
+    Verdict,
+    cleanly_closed,
+    judge,
+    scan_newest,
+)
+from headwater.log.segment import Opening
 from headwater.log.segments import FoundSegments, LogPlace, Segment, find_segments, lost, unknown_format
 from headwater.storage.files import File, Lock
 
@@ -100,7 +109,7 @@ class Claiming:
                 found=_what_was_found(found, newest),
                 good_lsn=good_lsn,
                 durable_lsn=durable_lsn,
-                header_needed=not found.sealed and self._log_start > 1,
+                header_needed=self._header_is_needed(found),
                 log_start=self._log_start,
             )
             verdict = judge(evidence)
@@ -128,8 +137,20 @@ class Claiming:
         report.epoch = owner.claim.epoch
         report.indexes_rebuilt = found.rebuilt
         report.foreign = found.listing.foreign
-        logger.info("opened for writing: %s", report.as_dict())
+        logger.info("opened for writing: %s", report)
         return Claimed(owner, view, report, found.forgotten)
+
+    def _header_is_needed(self, found: FoundSegments) -> bool:
+        """True where the newest segment cannot be a roll that was never finished: see recovery.py."""
+        if found.newest_name is None:
+            return False
+        if not found.sealed and self._log_start > 1:
+            return True
+        file = self._place.files.open(self._place.path(found.newest_name))
+        try:
+            return file.size() > SEGMENT_FRAME_BYTES
+        finally:
+            file.close()
 
     def _look_at_newest(self, found: FoundSegments) -> NewestScan | None:
         """Scan the newest segment, or trust its index where the log was closed cleanly."""
@@ -139,10 +160,9 @@ class Claiming:
         place = self._place
         file = place.files.open(place.path(name))
         try:
-            if mark is not None and mark.clean and mark.segment == name.first_lsn:
-                trusted = self._cleanly_closed(name, opening, file, mark)
-                if trusted is not None:
-                    return trusted
+            trusted = cleanly_closed(place, name, opening, file, mark)
+            if trusted is not None:
+                return trusted
             start = ChainEnd(name.first_lsn, opening.chain, opening.header.epoch, found.end.append_time_us)
             return scan_newest(
                 file,
@@ -155,35 +175,6 @@ class Claiming:
             )
         finally:
             file.close()
-
-    def _cleanly_closed(self, name: SegmentName, opening: Opening, file: File, mark: Mark) -> NewestScan | None:
-        """The newest segment without a scan, if mark, index, size and last frame all agree."""
-        try:
-            index_file = self._place.files.open(self._place.path(name.index))
-        except FileNotFoundError:
-            return None
-        try:
-            footer = read_footer(index_file)
-            if (
-                footer is None
-                or footer.first_lsn != name.first_lsn
-                or footer.last_lsn != mark.durable_lsn
-                or not (footer.segment_bytes == mark.position == file.size())
-            ):
-                return None
-            index = load_active(index_file, footer)
-        finally:
-            index_file.close()
-        if index is None:
-            return None
-        last = index.place_of(footer.last_lsn)
-        if last is None:
-            chain = opening.chain
-        else:
-            chain = chain_value(*read_frame(file, last.position, opening.salted))
-        if chain != footer.chain:
-            return None
-        return NewestScan(Found.WHOLE, footer.end, mark.position, mark.position, mark.durable_lsn, 0, index, None)
 
     def _halt_if_needed(
         self, verdict: Verdict, evidence: Evidence, found: FoundSegments, newest: NewestScan | None

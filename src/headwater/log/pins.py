@@ -43,13 +43,17 @@ class Pin:
         self._files = files
         self._path = path
         self._lock: Lock | None = lock
+        self._pid = os.getpid()
         self.lsn = lsn
 
     def release(self) -> None:
-        """Let go; twice is nothing."""
+        """Let go; twice is nothing, and in a forked child too: the pin is its parent's."""
         lock, self._lock = self._lock, None
-        if lock is not None:
+        if lock is None or os.getpid() != self._pid:
+            return
+        try:
             self._files.unlink(self._path)
+        finally:
             lock.release()
 
     def __enter__(self) -> Self:
@@ -103,6 +107,8 @@ class Pins:
                 found.append(PinFound(name, held.holder, Lsn(int(note[2]) if note is not None else 0)))
                 continue
             # Unlinked under its lock, so that nobody can be given a lock on a file that has no name any more.
-            self._files.unlink(path)
-            lock.release()
+            try:
+                self._files.unlink(path)
+            finally:
+                lock.release()
         return found

@@ -17,8 +17,9 @@ frames to the end of the file          G >= D                           KEEP
 frames, then something else            G >= D                           CUT       a torn tail
 frames                                 G < D                            DAMAGED   DamagedLog
 
-A newest segment need not have a valid header if a sealed one comes before it, or if the log starts at 1 (then
-it is the first one ever); without either, the segments before it were deleted only once it was durable.
+A newest segment need not have a valid header if it is no longer than one, because a segment's first frame is
+written only after its header is durable; and if a sealed one comes before it, or the log starts at 1 (then it is
+the first one ever): without either, the segments before it were deleted only once it was durable.
 """
 
 from __future__ import annotations
@@ -27,12 +28,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
-from headwater.frames.frame import Header, NoFrame
+from headwater.errors import CorruptData
+from headwater.frames.frame import Header, Kind, NoFrame, chain_value
 from headwater.log.chain import ChainBreak, ChainEnd, ChainWalker
-from headwater.log.index import ActiveIndex
+from headwater.log.index import ActiveIndex, load_active, read_footer
 from headwater.log.mark import Mark
-from headwater.log.segment import Opening, Scan, valid_headers_after
+from headwater.log.names import SegmentName
+from headwater.log.segment import Opening, Scan, read_frame, valid_headers_after
+from headwater.log.segments import LogPlace
 from headwater.storage.files import File
+
+_NO_BODY = memoryview(b"")
 
 
 class Found(Enum):
@@ -157,7 +163,7 @@ def scan_newest(
     )
     index = ActiveIndex(opening.header.first_lsn, next_offsets)
     scan = Scan(file, opening_bytes, size, opening.salted, chunk_bytes=chunk_bytes)
-    pending: list[tuple[Header, int]] = []
+    pending: list[tuple[Header, int, memoryview]] = []
     position = opening_bytes
     durable_lsn = 0
     frames = 0
@@ -169,10 +175,10 @@ def scan_newest(
             break
         durable_lsn = max(durable_lsn, header.durable_lsn)
         # A frame joins the index only with its whole write: a write that is torn leaves no trace.
-        pending.append((header, at))
+        pending.append((header, at, memoryview(bytes(body)) if header.kind == Kind.GAP else _NO_BODY))
         if walker.whole_end.next_lsn == walker.next_lsn:
-            for each, each_at in pending:
-                index.add(each, each_at)
+            for each in pending:
+                index.add(*each)
             frames += len(pending)
             pending.clear()
             position = at + header.frame_size
@@ -185,6 +191,44 @@ def scan_newest(
         for _, header in valid_headers_after(file, position, size, opening.salted, chunk_bytes=chunk_bytes):
             durable_lsn = max(durable_lsn, header.durable_lsn)
     return NewestScan(found, walker.whole_end, position, size, durable_lsn, frames, index, why)
+
+
+def cleanly_closed(
+    place: LogPlace, name: SegmentName, opening: Opening, file: File, mark: Mark | None
+) -> NewestScan | None:
+    """The newest segment without a scan, if the log was closed cleanly, and mark, index, size and last frame agree."""
+    if mark is None or not mark.clean or mark.segment != name.first_lsn:
+        return None
+    try:
+        index_file = place.files.open(place.path(name.index))
+    except FileNotFoundError:
+        return None
+    try:
+        footer = read_footer(index_file)
+        if (
+            footer is None
+            or footer.first_lsn != name.first_lsn
+            or footer.last_lsn != mark.durable_lsn
+            or not (footer.segment_bytes == mark.position == file.size())
+        ):
+            return None
+        index = load_active(index_file, footer)
+    finally:
+        index_file.close()
+    if index is None:
+        return None
+    last = index.place_of(footer.last_lsn)
+    if last is None:
+        chain = opening.chain
+    else:
+        try:
+            chain = chain_value(*read_frame(file, last.position, opening.salted))
+        except CorruptData:
+            # A scan says by name what is wrong.
+            return None
+    if chain != footer.chain:
+        return None
+    return NewestScan(Found.WHOLE, footer.end, mark.position, mark.position, mark.durable_lsn, 0, index, None)
 
 
 @dataclass

@@ -19,7 +19,7 @@ from headwater.clock import Clock, Entropy
 from headwater.errors import LogLocked, UnknownFormat
 from headwater.frames.bodies import GapReason
 from headwater.frames.frame import Header, Kind, NoFrame, salt_crc
-from headwater.frames.segment_header import SegmentHeader, decode_segment_frame
+from headwater.frames.segment_header import SegmentHeader, decode_segment_frame, pack_segment_frame
 from headwater.log.chain import ChainEnd
 from headwater.log.file_actions import create_anew, create_segment
 from headwater.log.index import read_footer
@@ -211,7 +211,7 @@ def _remembered_opening(place: LogPlace, name: SegmentName) -> Opening | None:
     if isinstance(decoded, NoFrame):
         return None
     header, chain = decoded
-    return Opening(header, chain, salt_crc(header.salt))
+    return Opening(header, chain, salt_crc(header.salt), footer.opening)
 
 
 def _settle_ends(plan: RepairPlan, pieces: list[Piece], start: int, durable_lsn: int) -> None:
@@ -337,14 +337,15 @@ class _Repair:
         for damaged in (str(name), name.index, str(SegmentName(name.first_lsn, name.generation + 1))):
             if damaged in present:
                 self._copy_aside(damaged)
-        made = SegmentRewrite(self._place, old, next_offsets, GapReason.DAMAGED)
+        made = SegmentRewrite(self._place, old, next_offsets, GapReason.DAMAGED, token=self._entropy(4))
         if piece.opening is not None:
             self._copy(name, opening, made)
         if made.next_lsn <= piece.last_lsn:
             # Where nothing follows, any chain value will do: the next frame names whatever stands here.
             chain = piece.next_prev if piece.next_prev is not None else int.from_bytes(self._entropy(8), "little")
             made.declare_lost(piece.last_lsn, chain, max(piece.end.epoch, before.epoch), before.append_time_us)
-        new = made.finish()
+        made.seal()
+        new = made.publish()
         for replaced in (str(name), name.index):
             if replaced in present:
                 self._unlink(replaced)
@@ -392,7 +393,8 @@ class _Repair:
             created_us=self._clock.now_us(),
             previous_first_lsn=self._segments[-1].first_lsn if self._segments else 0,
         )
-        return Opening(header, int.from_bytes(self._entropy(8), "little"), salt_crc(header.salt))
+        chain = int.from_bytes(self._entropy(8), "little")
+        return Opening(header, chain, salt_crc(header.salt), pack_segment_frame(header))
 
     def _begin_behind(self, last: Piece, end: ChainEnd) -> None:
         """An empty newest segment, for the next owner to go on with."""

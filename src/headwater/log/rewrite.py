@@ -40,7 +40,7 @@ from headwater.log.file_device import FileDevice
 from headwater.log.frame_log import FrameLog
 from headwater.log.index import ActiveIndex
 from headwater.log.names import TEMPORARY, SegmentName
-from headwater.log.segment import Opening, Scan, read_opening
+from headwater.log.segment import Scan, opening_of
 from headwater.log.segments import LogPlace, Segment, damaged, next_offsets_after
 from headwater.storage.files import File
 
@@ -80,10 +80,21 @@ def rewrite_segment(log: FrameLog, name: str, decide: Decide, *, reason: GapReas
     segment = device.segment_named(name)
     if segment is device.active_segment:
         raise InvalidRequest("the segment that is being written cannot be rewritten: roll first", segment=name)
-    made = SegmentRewrite(device.place, segment, _next_offsets_before(device, segment), reason)
+    made = SegmentRewrite(
+        device.place, segment, _next_offsets_before(device, segment), reason, token=device.claim().token
+    )
+
+    def publish() -> Segment:
+        device.segment_named(name)
+        new = made.publish()
+        device.replace(segment.name, new)
+        return new
+
     try:
         _copy(segment, decide, made)
-        new = made.finish()
+        made.seal()
+        # Under the baton, which only the owner gets: by now the log may have been closed here and be another's.
+        new = log.exclusively(publish)
     except OSError as error:
         made.give_up()
         device.place.counters.io_errors += 1
@@ -91,7 +102,6 @@ def rewrite_segment(log: FrameLog, name: str, decide: Decide, *, reason: GapReas
     except BaseException:
         made.give_up()
         raise
-    log.exclusively(lambda: device.replace(segment.name, new))
     return Rewritten(
         old=name,
         new=str(new.name),
@@ -140,7 +150,13 @@ class SegmentRewrite:
     """A segment's next generation in the making: give it the old frames in order, then finish."""
 
     def __init__(
-        self, place: LogPlace, segment: Segment, next_offsets_before: dict[int, int], reason: GapReason
+        self,
+        place: LogPlace,
+        segment: Segment,
+        next_offsets_before: dict[int, int],
+        reason: GapReason,
+        *,
+        token: bytes,
     ) -> None:
         self.place = place
         self._old = segment
@@ -153,15 +169,17 @@ class SegmentRewrite:
             old_chain=segment.opening.chain,
         )
         self._name = SegmentName(segment.first_lsn, old.generation + 1)
-        self._temporary = place.path(f"{self._name}{TEMPORARY}")
+        # Named for its owner, so that an owner who has been closed meanwhile cannot touch the next one's.
+        self._temporary = f"{self._name}.{token[:4].hex()}{TEMPORARY}"
         self._index = ActiveIndex(segment.first_lsn, next_offsets_before)
-        self._file = create_anew(place, self._temporary)
+        self._file = create_anew(place, place.path(self._temporary))
         self._opening = pack_segment_frame(self._header)
         self._file.append([self._opening])
         self._position = SEGMENT_FRAME_BYTES
         self._end = ChainEnd(segment.first_lsn, segment.opening.chain, old.epoch, 0)
         self._gap: Gap | None = None
         self._gap_prev = 0
+        self._gap_offsets: dict[tuple[int, int], int] = {}
         self._gap_last: Header | None = None
         self.frames_removed = 0
         self.rows_removed = 0
@@ -199,7 +217,10 @@ class SegmentRewrite:
         """Leave a frame out."""
         self.frames_removed += 1
         self.rows_removed += header.row_count
-        self._widen_gap(Gap(header.lsn, header.lsn, 1, self._reason, 0), header, body)
+        offsets: tuple[tuple[int, int, int], ...] = ()
+        if header.kind == Kind.DATA or header.kind == Kind.SPARSE:
+            offsets = ((header.topic_number, header.partition, header.base_offset + header.offset_count),)
+        self._widen_gap(Gap(header.lsn, header.lsn, 1, self._reason, 0, offsets), header, body)
 
     def gap(self, header: Header, body: memoryview) -> None:
         """A gap of an earlier rewrite; it becomes one with what is removed beside it for the same reason."""
@@ -222,6 +243,10 @@ class SegmentRewrite:
         if open_gap is None:
             self._gap_prev = self._end.chain
             open_gap = Gap(gap.first_lsn, gap.first_lsn, 0, gap.reason, 0)
+            self._gap_offsets.clear()
+        for topic_number, partition, following in gap.next_offsets:
+            # Offsets only rise along a log, so the later one holds.
+            self._gap_offsets[topic_number, partition] = following
         self._gap = Gap(open_gap.first_lsn, header.lsn, open_gap.frames + gap.frames, gap.reason, chain)
         self._gap_last = header
         self._end = ChainEnd(header.lsn + 1, chain, header.epoch, header.append_time_us)
@@ -231,7 +256,8 @@ class SegmentRewrite:
         if gap is None or last is None:
             return
         self._gap = None
-        self._write(gap, self._gap_prev, last.epoch, last.append_time_us)
+        offsets = tuple((*partition, following) for partition, following in sorted(self._gap_offsets.items()))
+        self._write(replace(gap, next_offsets=offsets), self._gap_prev, last.epoch, last.append_time_us)
 
     def _write(self, gap: Gap, prev: int, epoch: int, append_time_us: int) -> None:
         body = pack_gap(gap)
@@ -267,30 +293,29 @@ class SegmentRewrite:
 
     def _append(self, header: Header, buffers: list[bytes], body: memoryview) -> None:
         self._file.append(buffers)
-        self._index.add(header, self._position)
+        self._index.add(header, self._position, body)
         self._position += header.frame_size
         append_time_us = max(self._end.append_time_us, header.append_time_us)
         self._end = ChainEnd(header.lsn + 1, chain_value(header, body), header.epoch, append_time_us)
 
-    def finish(self) -> Segment:
-        """Make the new generation durable under its name."""
+    def seal(self) -> None:
+        """All frames are there: make the bytes durable."""
         self._write_gap()
-        place = self.place
         self._file.sync_all()
         self._file.close()
+
+    def publish(self) -> Segment:
+        """Give the new generation its name, durably, with its index there before it."""
+        place = self.place
         index = self._index.pack(self._opening, self._end, self._position, self._header.created_us)
         write_aside(place, self._name.index, index)
-        place.files.rename(self._temporary, place.path(self._name))
+        place.files.rename(place.path(self._temporary), place.path(self._name))
         place.files.sync_directory(place.directory)
-        file = place.files.open(place.path(self._name))
-        opening = read_opening(file)
-        file.close()
-        assert isinstance(opening, Opening)
-        segment = Segment(place, self._name, opening)
+        segment = Segment(place, self._name, opening_of(self._opening))
         segment.seal(self._end, self._position)
         return segment
 
     def give_up(self) -> None:
         """Leave nothing behind, as far as that can be had: what is left is removed when the log is next claimed."""
         self._file.close()
-        unlink_all(self.place, [f"{self._name}{TEMPORARY}"])
+        unlink_all(self.place, [self._temporary])

@@ -44,14 +44,23 @@ class Broken:
 class Salvage:
     """One segment, walked to its end over every break.  `end` is where its chain ends."""
 
-    def __init__(self, file: File, opening: Opening, size: int, *, chunk_bytes: int, mark: Mark | None = None) -> None:
+    def __init__(
+        self,
+        file: File,
+        opening: Opening,
+        size: int,
+        *,
+        chunk_bytes: int,
+        mark: Mark | None = None,
+        append_time_us: int = 0,
+    ) -> None:
         self._file = file
         self._opening = opening
         self._size = size
         self._chunk_bytes = chunk_bytes
         self._floor = {"floor_epoch": mark.epoch, "floor_after_lsn": mark.durable_lsn} if mark is not None else {}
         header = opening.header
-        self.end = ChainEnd(header.first_lsn, opening.chain, header.epoch, 0)
+        self.end = ChainEnd(header.first_lsn, opening.chain, header.epoch, append_time_us)
 
     def __iter__(self) -> Iterator[WalkedFrame | Broken]:
         position = SEGMENT_FRAME_BYTES

@@ -40,6 +40,8 @@ class Opening:
     header: SegmentHeader
     chain: int
     salted: int
+    data: bytes
+    """The 256 bytes themselves."""
 
 
 def read_opening(file: File) -> Opening | NoFrame:
@@ -50,7 +52,15 @@ def read_opening(file: File) -> Opening | NoFrame:
     if isinstance(decoded, NoFrame):
         return decoded
     header, chain = decoded
-    return Opening(header, chain, salt_crc(header.salt))
+    return Opening(header, chain, salt_crc(header.salt), bytes(data))
+
+
+def opening_of(data: bytes) -> Opening:
+    """The same from the bytes of a segment frame that has just been packed."""
+    decoded = decode_segment_frame(memoryview(data))
+    assert not isinstance(decoded, NoFrame)
+    header, chain = decoded
+    return Opening(header, chain, salt_crc(header.salt), data)
 
 
 class Scan:

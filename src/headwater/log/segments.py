@@ -168,7 +168,7 @@ def scan_whole(
         broken = walker.step(header, body)
         if broken is not None:
             raise damaged(name, walker.next_lsn, position, broken)
-        index.add(header, position)
+        index.add(header, position, body)
     if scan.stop.reason in (NoFrame.RULE, NoFrame.KIND) and scan.stop.position < size:
         raise unknown_format(name, scan.stop.position, scan.stop.reason)
     if scan.stop.position < size:
@@ -193,7 +193,7 @@ def unknown_format(name: SegmentName, position: int, why: NoFrame) -> UnknownFor
     )
 
 
-_Candidate = tuple[SegmentName, Opening | NoFrame]
+_Candidate = tuple[SegmentName, Opening | NoFrame | UnknownFormat]
 
 
 @dataclass
@@ -259,7 +259,8 @@ def find_segments(place: LogPlace, log_start: int, *, undamaged_part: bool = Fal
         return found
     if chosen[0][0].first_lsn > log_start:
         raise lost(log_start, chosen[0][0].first_lsn - 1)
-    found.newest_name, found.newest_opening = chosen[-1]
+    found.newest_name, opening = chosen[-1]
+    found.newest_opening = NoFrame.RULE if isinstance(opening, UnknownFormat) else opening
     try:
         _link_segments(place, found, chosen)
     except Halted as halt:
@@ -272,6 +273,8 @@ def find_segments(place: LogPlace, log_start: int, *, undamaged_part: bool = Fal
 def _link_segments(place: LogPlace, found: FoundSegments, chosen: list[_Candidate]) -> None:
     for number, (name, opening) in enumerate(chosen):
         newest = number == len(chosen) - 1
+        if isinstance(opening, UnknownFormat):
+            raise opening
         if isinstance(opening, NoFrame):
             if newest:
                 return
@@ -284,7 +287,7 @@ def _link_segments(place: LogPlace, found: FoundSegments, chosen: list[_Candidat
             _check_link(found.sealed[-1], name, opening)
         if not newest:
             segment = Segment(place, name, opening)
-            _read_end(segment, found, chosen[number + 1][0].first_lsn)
+            _read_end(segment, found, *chosen[number + 1])
             found.sealed.append(segment)
 
 
@@ -295,15 +298,23 @@ def _choose_generations(place: LogPlace, found: FoundSegments) -> Iterator[_Cand
     for names in by_lsn.values():
         candidates = []
         for name in reversed(names):
-            file = place.files.open(place.path(name))
-            candidates.append((name, read_opening(file)))
-            file.close()
+            candidates.append((name, _read_opening(place, name)))
         best = next((each for each in candidates if not isinstance(each[1], NoFrame)), candidates[-1])
         # What a complete generation has replaced goes; one without a valid header is kept for people to see.
         for each in candidates:
             if each[0].generation < best[0].generation:
                 found.superseded.append(each[0])
         yield best
+
+
+def _read_opening(place: LogPlace, name: SegmentName) -> Opening | NoFrame | UnknownFormat:
+    file = place.files.open(place.path(name))
+    try:
+        return read_opening(file)
+    except UnknownFormat as unknown:
+        return unknown
+    finally:
+        file.close()
 
 
 def _is_ghost(place: LogPlace, found: FoundSegments, name: SegmentName, opening: Opening) -> bool:
@@ -360,7 +371,9 @@ def lost(first: int, last: int) -> LostSegment:
     )
 
 
-def _read_end(segment: Segment, found: FoundSegments, next_first_lsn: int) -> None:
+def _read_end(
+    segment: Segment, found: FoundSegments, following: SegmentName, opening: Opening | NoFrame | UnknownFormat
+) -> None:
     """Learn where a sealed segment ends: from its footer if that fits, else from a scan of it."""
     place = segment._place
     file = segment.open_file()
@@ -377,7 +390,9 @@ def _read_end(segment: Segment, found: FoundSegments, next_first_lsn: int) -> No
         footer is not None
         and footer.first_lsn == segment.first_lsn
         and footer.segment_bytes == size
-        and footer.last_lsn == next_first_lsn - 1
+        and footer.last_lsn == following.first_lsn - 1
+        # The next segment names the chain value that this one ends in, if it can be read.
+        and (not isinstance(opening, Opening) or footer.chain == opening.header.prev)
     ):
         segment.seal(footer.end, size)
         return

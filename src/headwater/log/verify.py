@@ -14,7 +14,6 @@ from enum import StrEnum
 from headwater.errors import UnknownFormat
 from headwater.frames.bodies import GapReason, unpack_gap
 from headwater.frames.frame import Kind, NoFrame
-from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.log.chain import ChainBreak, ChainEnd
 from headwater.log.index import ActiveIndex, read_footer, read_next_offsets
 from headwater.log.mark import Mark, read_mark
@@ -136,6 +135,8 @@ class _Verification:
             self._note(NoteName.LEFT_OVER, "left by a crash; the next owner removes it", name)
         mark = self._look_at_mark()
         chosen = self._choose_generations(listing.segments)
+        while log_start is not None and len(chosen) > 1 and chosen[1].first_lsn <= log_start:
+            self._note(NoteName.LEFT_OVER, "below the log's start; its owner deletes it", str(chosen.pop(0)))
         if to_lsn is not None:
             chosen = [name for name in chosen if name.first_lsn <= to_lsn]
         self._bytes_all = sum(self._size(name) for name in chosen)
@@ -274,7 +275,12 @@ class _Verification:
         size = file.size()
         index = ActiveIndex(name.first_lsn, self._next_offsets)
         salvage = Salvage(
-            file, opening, size, chunk_bytes=self._settings.scan_chunk_bytes, mark=mark if newest else None
+            file,
+            opening,
+            size,
+            chunk_bytes=self._settings.scan_chunk_bytes,
+            mark=mark if newest else None,
+            append_time_us=self._end.append_time_us if self._end is not None else 0,
         )
         intact = True
         time_us = told = 0
@@ -288,7 +294,7 @@ class _Verification:
                     break
                 continue
             position, header, body = each
-            add(header, position)
+            add(header, position, body)
             if header.kind == _GAP:
                 self._look_at_gap(name, position, body)
             report.frames += 1
@@ -308,7 +314,7 @@ class _Verification:
         report.epoch = max(report.epoch, end.epoch)
         self._end = end
         if intact:
-            self._check_index(name, file, index, end, size, opening, newest)
+            self._check_index(name, index, end, size, opening, newest)
         self._next_offsets = index.next_offsets()
 
     def _look_at_gap(self, name: SegmentName, position: int, body: memoryview) -> None:
@@ -349,7 +355,6 @@ class _Verification:
     def _check_index(
         self,
         name: SegmentName,
-        file: File,
         index: ActiveIndex,
         end: ChainEnd,
         size: int,
@@ -373,7 +378,7 @@ class _Verification:
                 known = read_next_offsets(saved, footer) or {}
                 for key, following in known.items():
                     index.next_offsets().setdefault(key, following)
-            expected = index.pack(file.read_at(0, SEGMENT_FRAME_BYTES), end, size, opening.header.created_us)
+            expected = index.pack(opening.data, end, size, opening.header.created_us)
             actual = saved.read_at(0, saved.size())
         finally:
             saved.close()

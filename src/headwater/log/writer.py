@@ -143,11 +143,16 @@ class Writer:
         self._queue: deque[Request] = deque()
         self._baton = threading.Lock()
         self._switch = threading.Lock()
-        self._room = threading.Condition(threading.Lock())
+        self._in_flight = threading.Lock()
+        self._room = threading.Condition(self._in_flight)
+        self._waiting_for_room = 0
         self._in_flight_bytes = 0
         self._epoch_to_write: Claim | None = None
+        self._epoch_begun = 0
+        """The last epoch whose first frame is durable."""
         self._last_commit_s = 0.0
         self._closed = False
+        self._stopped = False
         self._signals: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._background: threading.Thread | None = None
         self._mark_watched = False
@@ -187,19 +192,26 @@ class Writer:
         """Become the owner now rather than at the first append."""
         self.under_baton(lambda: None)
 
-    def close(self) -> None:
-        """Serve what is queued, then stop."""
+    def close(self, last_act: Callable[[], None]) -> None:
+        """Serve what is queued, do the last act, then stop.  A request that comes too late is refused as Closed,
+        by the device.  In a forked child nothing is done: the log is its parent's."""
         if self._closed or os.getpid() != self._pid:
             self._closed = True
             return
         self._closed = True
         self._baton.acquire()
-        while self._queue:
-            self._commit(self._take_all())
-        # The baton is never given back: nobody appends any more.
-        if self._background is not None:
-            self._signals.put("stop")
-            self._background.join()
+        try:
+            while self._queue:
+                self._commit(self._take_all())
+            last_act()
+        finally:
+            self._pass_on()
+            with self._switch:
+                self._stopped = True
+                background = self._background
+            if background is not None:
+                self._signals.put("stop")
+                background.join()
 
     # Getting in ------------------------------------------------------------------------------
 
@@ -218,22 +230,29 @@ class Writer:
             raise Closed("this log is closed")
 
     def _admit(self, size: int) -> None:
-        limit = self._settings.in_flight_bytes_max
-        with self._room:
-            if self._in_flight_bytes and self._in_flight_bytes + size > limit:
-                # One request is let in however large it is, so that none can wait for ever.
-                got_room = self._room.wait_for(
-                    lambda: not self._in_flight_bytes or self._in_flight_bytes + size <= limit,
-                    self._settings.append_timeout_s,
-                )
-                if not got_room:
-                    self._counters.requests_refused += 1
-                    raise Unavailable(
-                        "too many bytes are waiting for a sync: nothing was appended; try again",
-                        waited_s=self._settings.append_timeout_s,
-                        in_flight_bytes=self._in_flight_bytes,
-                    )
+        with self._in_flight:
+            if not self._has_room(size):
+                self._wait_for_room(size)
             self._in_flight_bytes += size
+
+    def _has_room(self, size: int) -> bool:
+        """One request is let in however large it is, so that none can wait for ever."""
+        in_flight = self._in_flight_bytes
+        return not in_flight or in_flight + size <= self._settings.in_flight_bytes_max
+
+    def _wait_for_room(self, size: int) -> None:
+        self._waiting_for_room += 1
+        try:
+            got_room = self._room.wait_for(lambda: self._has_room(size), self._settings.append_timeout_s)
+        finally:
+            self._waiting_for_room -= 1
+        if not got_room:
+            self._counters.requests_refused += 1
+            raise Unavailable(
+                "too many bytes are waiting for a sync: nothing was appended; try again",
+                waited_s=self._settings.append_timeout_s,
+                in_flight_bytes=self._in_flight_bytes,
+            )
 
     def _wait_for_turn(self, request: Request) -> None:
         try:
@@ -297,9 +316,11 @@ class Writer:
             self._refuse_all(requests, self._device.poison(error))
             raise
         finally:
-            with self._room:
-                self._in_flight_bytes -= sum(request.frame_bytes for request in requests)
-                self._room.notify_all()
+            done_bytes = sum([request.frame_bytes for request in requests])
+            with self._in_flight:
+                self._in_flight_bytes -= done_bytes
+                if self._waiting_for_room:
+                    self._room.notify_all()
 
     def _commit_formed(self, requests: list[Request]) -> None:
         device = self._device
@@ -320,7 +341,9 @@ class Writer:
         self._attempt_time_us = append_time_us
         ticket = device.commit(writes, append_time_us)
         ticket.wait()
-        self._epoch_to_write = None
+        if self._epoch_to_write is not None:
+            self._epoch_begun = self._epoch_to_write.epoch
+            self._epoch_to_write = None
         lsn = ticket.first_lsn + lead_frames
         counters = self._counters
         self._on_durable()
@@ -347,16 +370,23 @@ class Writer:
                 request.refuse(error)
 
     def _ensure_claimed(self) -> None:
-        if not self._device.claimed:
-            self._epoch_to_write = self._device.claim()
+        claim = self._device.claim()
+        if claim.epoch > self._epoch_begun:
+            self._epoch_to_write = claim
 
     # The background thread -------------------------------------------------------------------
 
     def _signal(self, what: str) -> None:
-        if self._background is None:
-            self._background = threading.Thread(target=self._run, name="headwater-writer", daemon=True)
-            self._background.start()
-        self._signals.put(what)
+        """Ask the background thread for something; who asks it to lead holds the baton."""
+        with self._switch:
+            if not self._stopped:
+                if self._background is None:
+                    self._background = threading.Thread(target=self._run, name="headwater-writer", daemon=True)
+                    self._background.start()
+                self._signals.put(what)
+                return
+        if what == "lead":
+            self._lead()
 
     def _run(self) -> None:
         idle_s = self._settings.mark_sync_idle_s

@@ -8,7 +8,8 @@ verb             when it has returned                            after a power l
 create           the file is there, empty, for every process     the name may be gone, or be there with a size of 0
 append           all bytes are in the file, or it raised          any 512-byte sector may be old, new, zero or garbage;
                  the size and the data are lost or kept apart
-write_at         as append, in place                              as append
+write_at         as append, in place                              as append; a byte that is on disk and is written again
+                 with the same value stays
 sync_data        all bytes appended or written before the call,   they stay; the *name* may still be gone
                  and the size needed to read them, are on disk
 sync_all         as sync_data, and all metadata of the file       as sync_data
@@ -61,7 +62,7 @@ class File(Protocol):
         ...
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Write all of it at this position."""
+        """Write all of it at this position; beyond the end the bytes between are zero, and the end moves."""
         ...
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -77,20 +78,22 @@ class File(Protocol):
     def sync_all(self) -> None: ...
 
     def truncate(self, size: int) -> None:
-        """Cut to `size` (never longer), and go on appending there."""
+        """Cut to `size`, and go on appending there; ValueError for a size above the present one."""
         ...
 
     def size(self) -> int: ...
 
     def close(self) -> None:
-        """Let go of it; closing twice is nothing."""
+        """Let go of it; closing twice is nothing, and any other use afterwards raises headwater.errors.Closed."""
         ...
 
 
 class Lock(Protocol):
     """A lock that is held until it is released, or its process ends."""
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Let others have it; twice, or in a forked child, is nothing."""
+        ...
 
 
 class Files(Protocol):
@@ -109,7 +112,7 @@ class Files(Protocol):
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Within one directory; replaces what has the new name."""
+        """Within one directory (else ValueError); replaces what has the new name."""
         ...
 
     def unlink(self, name: str) -> None: ...
@@ -121,7 +124,8 @@ class Files(Protocol):
         ...
 
     def allocate(self, name: str, size: int) -> None:
-        """Make a file of `size` zero bytes whose blocks are really taken; ENOSPC leaves no file behind."""
+        """Make a file of `size` zero bytes whose blocks are really taken; ENOSPC leaves no file behind.  It is not
+        synced: nobody relies on its being there."""
         ...
 
     def lock(self, name: str, note: str) -> Lock:

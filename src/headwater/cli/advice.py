@@ -1,0 +1,62 @@
+"""What a person can do about each finding and note; docs/tools.md explains them at length."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater.log.verify import FindingName, NoteName
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do, and the command that goes on from here, if there is one."""
+
+    text: str
+    command: str = ""
+
+
+_MEND = Advice(
+    "Restore the file from a backup. Without one, see what would be lost by going on:",
+    "headwater log repair {data} --dry-run",
+)
+_NOTHING = Advice("Nothing needs to be done.")
+
+ADVICE: dict[str, Advice] = {
+    FindingName.DAMAGED_FRAME: _MEND,
+    FindingName.BROKEN_CHAIN: _MEND,
+    FindingName.STALE_FRAME: _MEND,
+    FindingName.TORN_WRITE: _MEND,
+    FindingName.HEADLESS_SEGMENT: _MEND,
+    FindingName.LOST_LSNS: _MEND,
+    FindingName.LOST_SEGMENT: _MEND,
+    FindingName.DUPLICATE_LSN: Advice(
+        "Move the file that does not belong here out of the directory; `repair` does not choose between two."
+    ),
+    FindingName.MISNAMED_SEGMENT: Advice("Give the file its own name back, or move it out of the directory."),
+    FindingName.FOREIGN_LOG: Advice("Move it out of the directory: it belongs to another log."),
+    FindingName.UNKNOWN_FORMAT: Advice("Use the version of Headwater that wrote it, or a later one."),
+    FindingName.TIME_FELL: Advice(
+        "No row is lost, but a lookup by time can miss some. Please report it: no crash leaves this."
+    ),
+    FindingName.WRONG_INDEX: Advice(
+        "No row is lost. Have it removed, so that it is rebuilt:", "headwater log repair {data}"
+    ),
+    NoteName.TORN_TAIL: _NOTHING,
+    NoteName.STILLBORN_ROLL: _NOTHING,
+    NoteName.SUPERSEDED_GENERATION: _NOTHING,
+    NoteName.LEFT_OVER: _NOTHING,
+    NoteName.SET_ASIDE: Advice("Remove it once nobody needs its bytes any more."),
+    NoteName.FOREIGN_FILE: Advice("Move it elsewhere, if you put it there."),
+    NoteName.NO_INDEX: _NOTHING,
+    NoteName.NO_MARK: _NOTHING,
+    NoteName.BEGINS_LATER: Advice("If you know where the log must begin, say so: --log-start LSN."),
+    NoteName.DECLARED_LOSS: Advice("Nothing: a person decided it, by `headwater log repair`."),
+}
+
+
+def advice(name: str, data: Path) -> Advice:
+    """What to do about a finding in this data directory."""
+    found = ADVICE[name]
+    return Advice(found.text, found.command.format(data=shlex.quote(str(data))))

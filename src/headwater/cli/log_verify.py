@@ -1,0 +1,141 @@
+"""`headwater log verify DATA`: look at every byte of a log and name what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headwater.cli.advice import Advice, advice
+from headwater.cli.data_directory import LOG, AsJson, Data, LogStart, open_data
+from headwater.cli.exit_codes import ExitCode
+from headwater.cli.failures import exit_codes
+from headwater.cli.output import (
+    counted,
+    emit_json,
+    lsn_range,
+    printable,
+    progress_bar,
+    results,
+    say,
+    say_in_colour,
+    size_text,
+)
+from headwater.clock import SystemClock
+from headwater.log.verify import Finding, VerifyReport, verify_log
+
+COMMAND = "log verify"
+
+ToLsn = Annotated[
+    int | None,
+    typer.Option("--to-lsn", min=1, metavar="LSN", help="Look no further than this LSN.", show_default=False),
+]
+Limit = Annotated[
+    int, typer.Option("--limit", min=0, metavar="N", help="Show so many findings and notes; 0: all. --json has all.")
+]
+
+
+def verify(
+    data: Data, as_json: AsJson = False, log_start: LogStart = None, to_lsn: ToLsn = None, limit: Limit = 50
+) -> None:
+    """Check every byte of a log. It reads only, and may run beside the log's owner.
+
+    A finding is something that no crash may leave: it makes the check FAIL. A note is something that a crash,
+    or a process at work, may leave; the log goes on by itself.
+
+    Exit code 0: PASS. 1: FAIL. 2: there is no log. 3: something halted the check itself. 75: try again.
+    """
+    with exit_codes(as_json=as_json, command=COMMAND):
+        files = open_data(data)
+        clock = SystemClock()
+        began_s = clock.monotonic_s()
+        with progress_bar("reading") as told:
+            report = verify_log(files, LOG, log_start=log_start, to_lsn=to_lsn, progress=told)
+        seconds = clock.monotonic_s() - began_s
+        if as_json:
+            emit_json(COMMAND, as_content(report, data, seconds))
+        else:
+            show(results(), report, data, seconds, limit)
+    raise typer.Exit(ExitCode.DONE if report.ok else ExitCode.FAIL)
+
+
+def as_content(report: VerifyReport, data: Path, seconds: float) -> dict[str, object]:
+    """The report for programs: as it is, with a verdict, and with what to do beside each finding."""
+
+    def with_advice(finding: Finding) -> dict[str, object]:
+        what = advice(finding.name, data)
+        return {**asdict(finding), "next": what.text, "next_command": what.command}
+
+    return {
+        "data": str(data),
+        "verdict": _verdict(report),
+        **report.as_dict(),
+        "findings": [with_advice(each) for each in report.findings],
+        "notes": [with_advice(each) for each in report.notes],
+        "duration_s": round(seconds, 6),
+        "bytes_per_s": round(report.bytes / seconds) if seconds else 0,
+    }
+
+
+def show(console: Console, report: VerifyReport, data: Path, seconds: float, limit: int = 0) -> None:
+    """The report for people; its last line is the verdict."""
+    durable = f"durable up to {report.durable_lsn}" if report.durable_lsn else "nothing known to be durable"
+    say(
+        console,
+        f"{printable(str(data))}: {counted(report.segments, 'segment')}, {counted(report.frames, 'frame')}, "
+        f"LSN {lsn_range(report.first_lsn, report.last_lsn)}, {durable}, epoch {report.epoch}",
+        indent="  ",
+    )
+    show_findings(console, "FINDING", report.findings, data, "bold red", limit)
+    show_findings(console, "NOTE", report.notes, data, "dim", limit)
+    rate = report.bytes / seconds if seconds else 0
+    say_in_colour(
+        console,
+        (_verdict(report), "bold green" if report.ok else "bold red"),
+        f"  {counted(len(report.findings), 'finding')}, {counted(len(report.notes), 'note')}; "
+        f"{size_text(report.bytes)} read in {seconds:,.2f} s ({rate / 1e6:,.0f} MB/s)",
+    )
+
+
+def show_findings(
+    console: Console, title: str, findings: list[Finding], data: Path, style: str, limit: int = 0
+) -> None:
+    """A table: one row a finding with what was seen below it, then what to do, once for each name."""
+    if not findings:
+        return
+    text_style = "dim" if style == "dim" else ""
+    shown = findings[:limit] if limit else findings
+    rows = [(each.name, lsn_range(each.first_lsn, each.last_lsn), _place(each)) for each in shown]
+    widths = [max(len(row[column]) for row in (*rows, (title, "LSN", "WHERE"))) for column in range(2)]
+    console.print()
+    say(console, f"{title:<{widths[0]}}  {'LSN':<{widths[1]}}  WHERE", text_style or "bold")
+    for finding, (name, lsns, place) in zip(shown, rows, strict=True):
+        say_in_colour(console, (f"{name:<{widths[0]}}", style), (f"  {lsns:<{widths[1]}}  {place}", text_style))
+        say(console, printable(finding.detail), text_style, first="    ", indent="    ")
+    if len(shown) < len(findings):
+        say(console, f"... and {len(findings) - len(shown):,} more: --limit 0 shows all")
+    by_advice: dict[Advice, list[str]] = {}
+    for finding in findings:
+        names = by_advice.setdefault(advice(finding.name, data), [])
+        if finding.name not in names:
+            names.append(finding.name)
+    for what, names in by_advice.items():
+        say(console, f"{', '.join(names)}: {what.text}", text_style, first="-> ", indent="   ")
+        if what.command:
+            # Never wrapped: it is there to be copied.
+            say_in_colour(console, ("   " + printable(what.command), "bold"))
+    console.print()
+
+
+def _place(finding: Finding) -> str:
+    if not finding.segment:
+        return "-"
+    name = printable(finding.segment)
+    return f"{name} at {finding.position}" if finding.position else name
+
+
+def _verdict(report: VerifyReport) -> str:
+    return "PASS" if report.ok else "FAIL"

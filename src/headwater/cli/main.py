@@ -1,0 +1,57 @@
+"""The command `headwater`, and what it is made of."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from headwater.cli.log_dump import dump
+from headwater.cli.log_repair import repair
+from headwater.cli.log_verify import verify
+from headwater.cli.output import results, say
+from headwater.frames.segment_header import FORMAT
+
+app = typer.Typer(
+    name="headwater",
+    no_args_is_help=True,
+    add_completion=False,
+    # Paragraphs of a docstring are wrapped anew, to the width of the terminal.
+    rich_markup_mode="markdown",
+    # An unexpected error is our mistake: its plain traceback is what a report needs.
+    pretty_exceptions_enable=False,
+)
+log = typer.Typer(help="Look at a log on disk, check it, mend it.", no_args_is_help=True, rich_markup_mode="markdown")
+app.add_typer(log, name="log")
+
+log.command("verify")(verify)
+log.command("dump")(dump)
+log.command("repair")(repair)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(results(), f"headwater {_version()}, log format {FORMAT}")
+        raise typer.Exit
+
+
+def _version() -> str:
+    try:
+        return metadata.version("headwater")
+    except metadata.PackageNotFoundError:
+        return "(not installed: run from its sources)"
+
+
+@app.callback()
+def headwater(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Say which version this is, and leave."),
+    ] = False,
+) -> None:
+    """A durable event log for Python: tools to look at one, check it and mend it.
+
+    All results go to stdout and all else to stderr. Exit codes: 0 done, 1 a check FAILed, 2 another call is needed,
+    3 HALTED (a person is needed), 75 try again. NO_COLOR is honoured.
+    """
