@@ -44,6 +44,7 @@ HEADER = table("frame.md", "The header")
 SEGMENT_BODY = table("segment.md", "The SEGMENT frame")
 EPOCH_BODY = table("frame.md", "The EPOCH body")
 GAP_BODY = table("frame.md", "The GAP body")
+GAP_PARTITION = table("frame.md", "The partitions of a GAP")
 KINDS = {name: int(number) for number, name, _ in cells("frame.md", "Kinds", 3)}
 FLAGS = {name: int(number) for number, name, _ in cells("frame.md", "Flags", 3)}
 

@@ -429,6 +429,32 @@ def cases() -> Iterator[Case]:
         (fell.at,),
     )
 
+    drained = SegmentBuilder(
+        SegmentHeader(
+            log_id=bytes(range(16)),
+            salt=b"drained!",
+            first_lsn=100,
+            prev=0x1122334455667788,
+            epoch=2,
+            created_us=1_700_000_000_000_000,
+            previous_first_lsn=50,
+            generation=1,
+            last_lsn=104,
+            old_chain=0x8877665544332211,
+        )
+    )
+    drained.add_gap(Gap(100, 103, 4, GapReason.DRAINED, 0x0102030405060708, ((1, 0, 12), (1, 3, 7), (9, 0, 1))))
+    drained.add(Kind.DATA, b"the one row that is left", topic_number=2, row_count=1, offset_count=1)
+    yield Case(
+        "drained",
+        "a gap that remembers the next offsets of three partitions, then a frame",
+        bytes(drained.data),
+        drained,
+        2,
+        len(drained.data),
+        "END",
+    )
+
 
 def facts_of(case: Case) -> dict[str, Any]:
     """What a reader must find in the file."""

@@ -186,7 +186,7 @@ def test_the_segment_after_another_continues_its_chain() -> None:
 
 
 def test_gap_and_epoch_bodies_read_as_the_tables_of_the_documents_say() -> None:
-    frames = walk(golden("rewritten")).frames
+    frames = walk(golden("rewritten")).frames + walk(golden("drained")).frames
 
     gaps = [frame for frame in frames if frame.header.kind == Kind.GAP]
     epochs = [frame for frame in frames if frame.header.kind == Kind.EPOCH]
@@ -196,9 +196,15 @@ def test_gap_and_epoch_bodies_read_as_the_tables_of_the_documents_say() -> None:
         wanted = independent_decoder.fields_of(independent_decoder.GAP_BODY, bytes(frame.body))
         gap = unpack_gap(frame.body)
         assert gap is not None
-        assert wanted.pop("reserved") == 0
-        assert vars(gap) == wanted
-        assert gap.chain == frame.chain
+        entries = [bytes(frame.body)[at : at + 16] for at in range(32, len(frame.body) - 8, 16)]
+        assert wanted.pop("partitions") == len(entries)
+        assert {name: vars(gap)[name] for name in wanted} == wanted
+        assert [independent_decoder.fields_of(independent_decoder.GAP_PARTITION, entry) for entry in entries] == [
+            {"topic_number": topic, "partition": partition, "next_offset": offset}
+            for topic, partition, offset in gap.next_offsets
+        ]
+        assert gap.chain == frame.chain == int.from_bytes(frame.body[-8:], "little")
+    assert any(len(frame.body) > 40 for frame in gaps)
     assert epochs
     for frame in epochs:
         wanted = independent_decoder.fields_of(independent_decoder.EPOCH_BODY, bytes(frame.body))
@@ -273,7 +279,8 @@ def test_the_byte_tables_of_the_documents_cover_every_byte_once() -> None:
     tables = {
         128: [independent_decoder.HEADER, independent_decoder.SEGMENT_BODY],
         24: [independent_decoder.EPOCH_BODY],
-        40: [independent_decoder.GAP_BODY],
+        32: [independent_decoder.GAP_BODY],
+        16: [independent_decoder.GAP_PARTITION],
     }
 
     for size, of_this_size in tables.items():
