@@ -52,7 +52,7 @@ ADVICE: dict[str, Advice] = {
     NoteName.NO_INDEX: _NOTHING,
     NoteName.NO_MARK: _NOTHING,
     NoteName.BEGINS_LATER: Advice("If you know where the log must begin, say so: --log-start LSN."),
-    NoteName.DECLARED_LOSS: Advice("Nothing: a person decided it, by `headwater log repair`."),
+    NoteName.DECLARED_LOSS: Advice("Nothing needs to be done: a person decided it, by `headwater log repair`."),
 }
 
 

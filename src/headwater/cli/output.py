@@ -7,6 +7,7 @@ NAMES    of files can hold anything: what cannot be printed is shown as an escap
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -40,11 +41,17 @@ def remarks() -> Console:
     return _console(stderr=True)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process with exit code 1, which says FAIL here; failures.py knows better."""
+        raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
+
+
 def _console(*, stderr: bool) -> Console:
-    console = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    console = _Console(stderr=stderr, markup=False, highlight=False, emoji=False)
     if os.environ.get("NO_COLOR"):
         # Rich alone would leave bold and dim in; whoever asks for no colour wants no escapes.
-        console = Console(stderr=stderr, markup=False, highlight=False, emoji=False, color_system=None)
+        console = _Console(stderr=stderr, markup=False, highlight=False, emoji=False, color_system=None)
     return console
 
 

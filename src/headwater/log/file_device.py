@@ -1,8 +1,8 @@
 """The log on files: one directory, one owner by its lock, any number of readers by the mark.
 
 PROMISE  commit() returns only after a sync that began after the last byte of the commit was written (G1).
-         What a failed write left behind is cut and the cut is synced before the commit is refused (G6).
-         After a failed sync nothing is promised any more: Poisoned (G7).
+         What a failed write left behind is cut and the cut is synced before the commit is refused (G7).
+         After a failed sync nothing is promised any more: Poisoned (G12).
 ORDER    A roll syncs the old segment and saves its index, then makes the new segment and syncs its name,
          and only then lets the first frame into it.
 NOT HERE Who may append when, and offsets: writer.py.  What a finding means: recovery.py.

@@ -8,7 +8,6 @@ PROMISE  Readers see whole, durable writes only, in LSN order.  They never wait 
 
 from __future__ import annotations
 
-import errno
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 from headwater.errors import CorruptData, DamagedLog, ForeignLog, Forgotten, Halted
 from headwater.frames.bodies import unpack_gap
-from headwater.frames.frame import Header, Kind
+from headwater.frames.frame import Header, Kind, NoFrame
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.ids import Lsn
 from headwater.log.chain import ChainBreak, ChainWalker
@@ -91,13 +90,13 @@ class FileReads:
 
     def _load_for_reading(self, undamaged_part: bool) -> None:
         place = self._place
-        before = self._read_mark()
+        # The mark first: what it names is in any directory that is read after it, however fast an owner rolls.
+        mark = self._read_mark()
         log_start = self._log_start()
         found = find_segments(place, log_start, undamaged_part=undamaged_part)
-        mark = self._read_mark() or before
         check_mark(found, mark)
         newest = found.newest_name
-        halt = found.halt or self._why_not_up_to(mark, found, before, log_start)
+        halt = found.halt or _why_not_up_to(mark, found, log_start)
         segments = list(found.sealed)
         # While a roll is under way the newest file has no header yet, and the last sealed segment ends the log.
         position = segments[-1].size if segments else 0
@@ -123,25 +122,6 @@ class FileReads:
             indexes_rebuilt=found.rebuilt,
             foreign=found.listing.foreign,
         )
-
-    def _why_not_up_to(
-        self, mark: Mark | None, found: FoundSegments, before: Mark | None, log_start: int
-    ) -> Halted | None:
-        """What is wrong where the segment that the mark names is not there to be read; `before` is the mark as it
-        was before the directory was read."""
-        newest = found.newest_name
-        if mark is None or (newest is None and mark.durable_lsn == 0):
-            return lost(log_start, log_start) if newest is None and log_start > 1 else None
-        if newest is None or mark.segment > newest.first_lsn:
-            halt: Halted = lost(mark.segment, mark.durable_lsn)
-        elif mark.segment < newest.first_lsn or isinstance(found.newest_opening, Opening):
-            return None
-        else:
-            halt = damaged(newest, newest.first_lsn, 0, found.newest_opening)
-        # A segment is there, with its header, before the mark moves to it.
-        if before is None or before.segment != mark.segment:
-            raise FileNotFoundError(errno.ENOENT, "the log has rolled meanwhile", self._place.directory)
-        return halt
 
     def _load_newest(
         self, segment: Segment, found: FoundSegments, mark: Mark | None
@@ -459,6 +439,21 @@ class FileReads:
                 _, oldest = self._indexes.popitem(last=False)
                 oldest.set_index(None)
         return index
+
+
+def _why_not_up_to(mark: Mark | None, found: FoundSegments, log_start: int) -> Halted | None:
+    """What is wrong where the segment that the mark names is not there to be read."""
+    newest = found.newest_name
+    if newest is None and (mark is None or mark.durable_lsn == 0):
+        return lost(log_start, log_start) if log_start > 1 else None
+    if mark is None:
+        return None
+    if newest is None or mark.segment > newest.first_lsn:
+        return lost(mark.segment, mark.durable_lsn)
+    if mark.segment == newest.first_lsn and isinstance(found.newest_opening, NoFrame):
+        # A segment is there, with its header, before the mark moves to it.
+        return damaged(newest, newest.first_lsn, 0, found.newest_opening)
+    return None
 
 
 def _continues(header: Header, body: memoryview, lsn: int) -> bool:

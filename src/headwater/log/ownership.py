@@ -1,7 +1,7 @@
 """How a process becomes the owner of a log on files: recover for writing, raise the epoch, write the mark.
 
 PROMISE  Under the lock, before anything is appended: a torn tail is cut and the cut synced, what no mark covers
-         is written and synced again, and a mark with the new epoch is durable (G3, G5).
+         is written and synced again, and a mark with the new epoch is durable (G5, G12).
          All else that is found halts by name, and nothing is changed.
 """
 

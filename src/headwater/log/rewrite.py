@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from headwater.errors import InvalidRequest, Unavailable
 from headwater.frames.bodies import Gap, GapReason, pack_gap, unpack_gap
 from headwater.frames.frame import (
+    BODY_SIZE_BYTES_MAX,
     Codec,
     Flag,
     Header,
@@ -34,7 +35,7 @@ from headwater.frames.frame import (
 )
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, pack_segment_frame
 from headwater.ids import Lsn
-from headwater.log.chain import ChainEnd
+from headwater.log.chain import ChainEnd, ChainWalker
 from headwater.log.file_actions import create_anew, unlink_all, write_aside
 from headwater.log.file_device import FileDevice
 from headwater.log.frame_log import FrameLog
@@ -76,32 +77,19 @@ class Rewritten:
 
 def rewrite_segment(log: FrameLog, name: str, decide: Decide, *, reason: GapReason) -> Rewritten:
     """Make the next generation of a sealed segment and put it in the old one's place."""
+    log.claim()
     device = log.device
     segment = device.segment_named(name)
     if segment is device.active_segment:
         raise InvalidRequest("the segment that is being written cannot be rewritten: roll first", segment=name)
-    made = SegmentRewrite(
-        device.place, segment, _next_offsets_before(device, segment), reason, token=device.claim().token
-    )
-
-    def publish() -> Segment:
-        device.segment_named(name)
-        new = made.publish()
-        device.replace(segment.name, new)
-        return new
-
     try:
-        _copy(segment, decide, made)
-        made.seal()
-        # Under the baton, which only the owner gets: by now the log may have been closed here and be another's.
-        new = log.exclusively(publish)
+        made = SegmentRewrite(
+            device.place, segment, _next_offsets_before(device, segment), reason, token=device.claim().token
+        )
+        new = _make(log, segment, decide, made)
     except OSError as error:
-        made.give_up()
         device.place.counters.io_errors += 1
         raise Unavailable(f"the segment could not be rewritten, and is as it was: {error}", segment=name) from error
-    except BaseException:
-        made.give_up()
-        raise
     return Rewritten(
         old=name,
         new=str(new.name),
@@ -114,17 +102,40 @@ def rewrite_segment(log: FrameLog, name: str, decide: Decide, *, reason: GapReas
     )
 
 
+def _make(log: FrameLog, segment: Segment, decide: Decide, made: SegmentRewrite) -> Segment:
+    def publish() -> Segment:
+        log.device.segment_named(str(segment.name))
+        new = made.publish()
+        log.device.replace(segment.name, new)
+        return new
+
+    try:
+        _copy(segment, decide, made)
+        made.seal()
+        # Under the baton, which only the owner gets: by now the log may have been closed here and be another's.
+        return log.exclusively(publish)
+    except BaseException:
+        made.give_up()
+        raise
+
+
 def _copy(segment: Segment, decide: Decide, made: SegmentRewrite) -> None:
+    opening = segment.opening
+    # A rewrite must not make damage look like a choice: what breaks the chain is not copied, and not left out.
+    walker = ChainWalker(ChainEnd(segment.first_lsn, opening.chain, opening.header.epoch, 0))
     file = segment.open_file()
     try:
         scan = Scan(
             file,
             SEGMENT_FRAME_BYTES,
             segment.size,
-            segment.opening.salted,
+            opening.salted,
             chunk_bytes=made.place.settings.scan_chunk_bytes,
         )
         for position, header, body in scan:
+            broken = walker.step(header, body)
+            if broken is not None:
+                raise damaged(segment.name, walker.next_lsn, position, broken)
             if header.kind == Kind.GAP:
                 made.gap(header, body)
                 continue
@@ -172,9 +183,13 @@ class SegmentRewrite:
         # Named for its owner, so that an owner who has been closed meanwhile cannot touch the next one's.
         self._temporary = f"{self._name}.{token[:4].hex()}{TEMPORARY}"
         self._index = ActiveIndex(segment.first_lsn, next_offsets_before)
-        self._file = create_anew(place, place.path(self._temporary))
         self._opening = pack_segment_frame(self._header)
-        self._file.append([self._opening])
+        self._file = create_anew(place, place.path(self._temporary))
+        try:
+            self._file.append([self._opening])
+        except OSError:
+            self.give_up()
+            raise
         self._position = SEGMENT_FRAME_BYTES
         self._end = ChainEnd(segment.first_lsn, segment.opening.chain, old.epoch, 0)
         self._gap: Gap | None = None
@@ -195,8 +210,18 @@ class SegmentRewrite:
 
     def thin(self, header: Header, body: memoryview, sparse: Sparse) -> None:
         """Put the sparse form of a data frame in its place."""
-        self._write_gap()
         stored = sparse.body + pack_chain_value(chain_value(header, body))
+        rows_are_some_of_its_own = header.kind in (Kind.DATA, Kind.SPARSE) and 0 <= sparse.row_count <= header.row_count
+        if not rows_are_some_of_its_own or len(stored) > BODY_SIZE_BYTES_MAX:
+            raise InvalidRequest(
+                "not a sparse form of this frame: some of the rows of a data frame, in a body within the limit",
+                lsn=header.lsn,
+                kind=header.kind,
+                rows_before=header.row_count,
+                rows=sparse.row_count,
+                body_bytes=len(stored),
+            )
+        self._write_gap()
         new = reseal_header(
             header._replace(
                 kind=Kind.SPARSE,
@@ -310,7 +335,12 @@ class SegmentRewrite:
         index = self._index.pack(self._opening, self._end, self._position, self._header.created_us)
         write_aside(place, self._name.index, index)
         place.files.rename(place.path(self._temporary), place.path(self._name))
-        place.files.sync_directory(place.directory)
+        try:
+            place.files.sync_directory(place.directory)
+        except OSError:
+            # Nobody was shown it yet, so it goes again; if a crash brings it back, it is as good as the old one.
+            unlink_all(place, [self._name.index, str(self._name)])
+            raise
         segment = Segment(place, self._name, opening_of(self._opening))
         segment.seal(self._end, self._position)
         return segment
