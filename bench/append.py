@@ -1,7 +1,7 @@
 """What does an append cost beside the bare write and sync that it cannot do without?
 
 BATCHES  1 MiB frames through `append`, against pwritev and fdatasync of the same buffers to a file that grows
-         in the same directory.  Alternately, in pairs; the median of the pairs' ratios counts.
+         in the same directory.  In pairs, in which both take turns; the median of the pairs' ratios counts.
 MANY     64 threads of 1 KiB appends: how many share a sync, and how many times one thread's rate they reach.
 ONE      p50 and p99 of a single 1 KiB append, beside the bare calls.
 
@@ -44,7 +44,7 @@ class BareFile:
 
 
 def run(quick: bool) -> Report:
-    pairs = 7 if quick else 11
+    pairs = 7 if quick else 15
     batches = 16 if quick else 64
     rounds = 3 if quick else 5
     appends_each = 100 if quick else 400
@@ -86,38 +86,38 @@ def _batches(log: FrameLog, bare: BareFile, pairs: int, batches: int, figures: d
     bodies = [os.urandom(BATCH_BYTES) for _ in range(8)]
     header = os.urandom(frame_size(BATCH_BYTES) - BATCH_BYTES)
 
-    def ours() -> None:
-        for number in range(batches):
-            log.append([Draft(Kind.DATA, bodies[number % len(bodies)], topic_number=1, row_count=1000)])
+    def ours(body: bytes) -> None:
+        log.append([Draft(Kind.DATA, body, topic_number=1, row_count=1000)])
 
-    def theirs() -> None:
-        for number in range(batches):
-            bare.append([header, bodies[number % len(bodies)]])
+    def theirs(body: bytes) -> None:
+        bare.append([header, body])
 
-    ours()
-    theirs()
-    ratios, ours_s, theirs_s = _alternately(ours, theirs, pairs)
+    _pair(ours, theirs, bodies, batches)
+    seconds = [_pair(ours, theirs, bodies, batches) for _ in range(pairs)]
+    ratios = [bare_s / ours_s for ours_s, bare_s in seconds]
     size = batches * BATCH_BYTES
-    figures["batch_mb_per_s"] = size / median(ours_s) / 1e6
-    figures["batch_bare_mb_per_s"] = size / median(theirs_s) / 1e6
+    figures["batch_mb_per_s"] = size / median([ours_s for ours_s, _ in seconds]) / 1e6
+    figures["batch_bare_mb_per_s"] = size / median([bare_s for _, bare_s in seconds]) / 1e6
     figures["batch_ratio_lowest"] = min(ratios)
     figures["batch_ratio_highest"] = max(ratios)
     return median(ratios)
 
 
-def _alternately(
-    ours: Callable[[], None], theirs: Callable[[], None], pairs: int
-) -> tuple[list[float], list[float], list[float]]:
-    """The ratios theirs / ours of each pair, and the seconds of both; each side goes first in every second pair."""
-    ours_s: list[float] = []
-    theirs_s: list[float] = []
-    for pair in range(pairs):
-        sides = [(ours, ours_s), (theirs, theirs_s)]
-        for act, seconds in sides if pair % 2 == 0 else reversed(sides):
+def _pair(
+    ours: Callable[[bytes], None], theirs: Callable[[bytes], None], bodies: list[bytes], batches: int
+) -> tuple[float, float]:
+    """The seconds that each side takes for that many batches.
+
+    They take turns batch by batch, and go first by turns, because the speed of a disk drifts within a second."""
+    sides = (ours, theirs)
+    seconds = [0.0, 0.0]
+    for number in range(batches):
+        body = bodies[number % len(bodies)]
+        for side in (0, 1) if number % 2 == 0 else (1, 0):
             started = time.perf_counter()
-            act()
-            seconds.append(time.perf_counter() - started)
-    return [bare / own for own, bare in zip(ours_s, theirs_s, strict=True)], ours_s, theirs_s
+            sides[side](body)
+            seconds[side] += time.perf_counter() - started
+    return seconds[0], seconds[1]
 
 
 def _many(log: FrameLog, rounds: int, appends_each: int, figures: dict[str, float]) -> float:

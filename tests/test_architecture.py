@@ -37,7 +37,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("api",),
     ("cli",),
     ("testing",),
-    ("",),  # headwater/__init__.py
+    ("", "__main__"),  # headwater/__init__.py, and `python -m headwater`
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 

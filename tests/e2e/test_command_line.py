@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.unit.cli.logs import LAST_LSN, append_one, damage_a_sealed_segment, make_log, open_at
 
 HEADWATER = [sys.executable, "-W", "error", "-m", "headwater"]
@@ -74,6 +76,23 @@ def test_a_pipe_that_is_closed_early_ends_a_dump_without_a_word(tmp_path: Path) 
 
     assert process.wait(timeout=60) == 75
     assert complaint == b""
+
+
+@pytest.mark.parametrize("arguments", [["verify"], ["verify", "--json"], ["dump"], ["dump", "--json"]], ids=" ".join)
+def test_output_that_nobody_reads_is_no_success_and_no_traceback(tmp_path: Path, arguments: list[str]) -> None:
+    data = make_log(tmp_path / "data")
+    # Buffered, as it is for most people: what is written last meets the closed pipe last.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    done = subprocess.run(
+        [*HEADWATER, "log", *arguments, str(data)], stdout=writer, stderr=subprocess.PIPE, env=environment, timeout=60
+    )
+    os.close(writer)
+
+    assert done.returncode == 75
+    assert done.stderr == b""
 
 
 def test_the_same_log_is_dumped_as_one_json_object(tmp_path: Path) -> None:

@@ -40,9 +40,7 @@ ADVICE: dict[str, Advice] = {
     FindingName.TIME_FELL: Advice(
         "No row is lost, but a lookup by time can miss some. Please report it: no crash leaves this."
     ),
-    FindingName.WRONG_INDEX: Advice(
-        "No row is lost. Have it removed, so that it is rebuilt:", "headwater log repair {data}"
-    ),
+    FindingName.WRONG_INDEX: Advice("No row is lost. Have it rebuilt:", "headwater log repair {data}"),
     NoteName.TORN_TAIL: _NOTHING,
     NoteName.STILLBORN_ROLL: _NOTHING,
     NoteName.SUPERSEDED_GENERATION: _NOTHING,

@@ -279,6 +279,10 @@ def frame_content(frame: SeenFrame) -> dict[str, object]:
             "last_lsn": frame.gap.last_lsn,
             "frames": frame.gap.frames,
             "reason": reason_name(frame.gap.reason),
+            "next_offsets": [
+                {"topic_number": topic, "partition": partition, "next_offset": following}
+                for topic, partition, following in frame.gap.next_offsets
+            ],
         }
     return content
 

@@ -111,8 +111,7 @@ def _show_plan(console: Console, plan: RepairPlan) -> None:
     say(console, "What would be done:", "bold")
     for step in plan.steps:
         say(console, f"{printable(step.segment)}: {step.what}", first="  - ", indent="    ")
-    if any(not step.segment.endswith(".idx") for step in plan.steps):
-        say(console, "Damaged files are kept aside, under names that end in .damaged.", first="  ", indent="  ")
+    say(console, "Damaged files are kept aside, under names that end in .damaged.", first="  ", indent="  ")
     console.print()
     if not plan.lost:
         say(console, "No LSN would be lost.", "bold")

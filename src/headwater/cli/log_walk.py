@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headwater.errors import UnknownFormat
+from headwater.errors import CorruptData, UnknownFormat
 from headwater.frames.bodies import Gap, unpack_gap
 from headwater.frames.frame import Header, Kind, NoFrame
 from headwater.log.chain import ChainEnd
@@ -21,6 +21,7 @@ from headwater.log.mark import Mark, read_mark
 from headwater.log.names import MARK, SegmentName, sort_names
 from headwater.log.salvage import Broken, Salvage
 from headwater.log.segment import Opening, read_opening
+from headwater.log.verify import choose_segments
 from headwater.settings import LogSettings
 from headwater.storage.files import File, Files
 
@@ -91,7 +92,8 @@ class _Walk:
         self._end: ChainEnd | None = None
 
     def run(self, from_lsn: int) -> Iterator[Seen]:
-        chosen = self._choose_generations()
+        listing = sort_names(self._files.list(self._directory))
+        chosen = choose_segments(self._files, self._directory, listing.segments).names
         numbers = range(len(chosen))
         first = max((number for number in numbers if chosen[number].first_lsn <= from_lsn), default=0)
         for number in numbers[first:]:
@@ -111,30 +113,13 @@ class _Walk:
         finally:
             file.close()
 
-    def _choose_generations(self) -> list[SegmentName]:
-        """Of each segment the highest generation that has a header; the lowest where none has."""
-        chosen: dict[int, SegmentName] = {}
-        for name in sort_names(self._files.list(self._directory)).segments:
-            if name.first_lsn not in chosen or self._has_header(name):
-                chosen[name.first_lsn] = name
-        return list(chosen.values())
-
-    def _has_header(self, name: SegmentName) -> bool:
-        file = self._files.open(f"{self._directory}/{name}")
-        try:
-            return not isinstance(read_opening(file), NoFrame)
-        except UnknownFormat:
-            return True
-        finally:
-            file.close()
-
     def _segment(self, name: SegmentName, following: SegmentName | None) -> Iterator[Seen]:
         file = self._files.open(f"{self._directory}/{name}")
         try:
             size = file.size()
             try:
                 opening = read_opening(file)
-            except UnknownFormat as error:
+            except (UnknownFormat, CorruptData) as error:
                 yield self._unopened(name, following, str(error), size, unknown=True)
                 return
             if isinstance(opening, NoFrame):

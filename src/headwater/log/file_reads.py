@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from headwater.errors import CorruptData, DamagedLog, ForeignLog, Forgotten, Halted
 from headwater.frames.bodies import unpack_gap
-from headwater.frames.frame import Header, Kind, NoFrame
+from headwater.frames.frame import Header, Kind, NoFrame, chain_value
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.ids import Lsn
 from headwater.log.chain import ChainBreak, ChainWalker
@@ -301,11 +301,18 @@ class FileReads:
             )
             name = str(segment.name)
             lsn = from_lsn
+            # A valid frame with the right LSN can still be of another history, as a stale mirror gives it back.
+            chain = segment.opening.chain if place.position == SEGMENT_FRAME_BYTES else None
             for position, header, body in scan:
                 if not _continues(header, body, lsn):
                     raise _misled(name, position, lsn, header)
+                if chain is not None and header.prev != chain:
+                    raise _unchained(name, position, lsn)
                 yield Frame(header, body, name, position)
                 lsn = header.lsn + 1
+                chain = chain_value(header, body)
+            if behind is None and not newest and scan.stop.position == end and chain != segment.end.chain:
+                raise _unchained(name, end, lsn)
             if scan.stop.position != end:
                 raise CorruptData(
                     f"a durable frame cannot be read: {scan.stop.reason.value}; run `headwater log verify`",
@@ -425,10 +432,7 @@ class FileReads:
         segment = view.segments[number]
         index = segment.loaded_index
         if index is None:
-            try:
-                index = segment.read_index()
-            except FileNotFoundError:
-                index = None
+            index = segment.read_index()
             if index is None:
                 index = segment.rebuild_index(next_offsets_after(view.segments, number))
             segment.set_index(index)
@@ -463,6 +467,15 @@ def _continues(header: Header, body: memoryview, lsn: int) -> bool:
         return False
     gap = unpack_gap(body)
     return gap is not None and gap.first_lsn <= lsn <= gap.last_lsn
+
+
+def _unchained(segment: str, position: int, lsn: int) -> CorruptData:
+    return CorruptData(
+        f"a durable frame cannot be read: {ChainBreak.PREV.value}; run `headwater log verify`",
+        segment=segment,
+        position=position,
+        lsn=lsn,
+    )
 
 
 def _misled(segment: str, position: int, lsn: int, header: Header) -> CorruptData:

@@ -203,6 +203,11 @@ class SegmentRewrite:
     def next_lsn(self) -> int:
         return self._end.next_lsn
 
+    @property
+    def end(self) -> ChainEnd:
+        """Where its chain stands."""
+        return self._end
+
     def keep(self, header: Header, body: memoryview, file: File, position: int) -> None:
         """Copy a frame as it is."""
         self._write_gap()
@@ -253,10 +258,18 @@ class SegmentRewrite:
         assert gap is not None
         self._widen_gap(gap, header, body)
 
-    def declare_lost(self, last_lsn: int, chain: int, epoch: int, append_time_us: int) -> None:
+    def declare_lost(
+        self,
+        last_lsn: int,
+        chain: int,
+        epoch: int,
+        append_time_us: int,
+        next_offsets: tuple[tuple[int, int, int], ...] = (),
+    ) -> None:
         """Everything from here to `last_lsn` is gone; the next frame's `prev` is `chain`."""
         self._write_gap()
-        gap = Gap(self._end.next_lsn, last_lsn, last_lsn - self._end.next_lsn + 1, self._reason, chain)
+        first_lsn = self._end.next_lsn
+        gap = Gap(first_lsn, last_lsn, last_lsn - first_lsn + 1, self._reason, chain, next_offsets)
         self._write(gap, self._end.chain, epoch, max(append_time_us, self._end.append_time_us))
 
     def _widen_gap(self, gap: Gap, header: Header, body: memoryview) -> None:

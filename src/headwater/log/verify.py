@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
-from headwater.errors import UnknownFormat
+from headwater.errors import CorruptData, UnknownFormat
 from headwater.frames.bodies import GapReason, unpack_gap
 from headwater.frames.frame import Kind, NoFrame
+from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.log.chain import ChainBreak, ChainEnd
 from headwater.log.index import ActiveIndex, read_footer, read_next_offsets
 from headwater.log.mark import Mark, read_mark
@@ -91,6 +92,42 @@ class VerifyReport:
         return {"ok": self.ok, **asdict(self)}
 
 
+@dataclass
+class SegmentChoice:
+    """Of each first LSN the one file that counts, and what becomes of the others."""
+
+    names: list[SegmentName] = field(default_factory=list)
+    superseded: list[tuple[SegmentName, SegmentName]] = field(default_factory=list)
+    """Replaced by a later generation."""
+    headless: list[SegmentName] = field(default_factory=list)
+    """Later generations without a valid header."""
+
+
+def choose_segments(files: Files, directory: str, names: list[SegmentName]) -> SegmentChoice:
+    """The highest generation with a valid header counts; `names` are sorted."""
+    choice = SegmentChoice()
+    for name in names:
+        before = choice.names[-1] if choice.names and choice.names[-1].first_lsn == name.first_lsn else None
+        if before is None:
+            choice.names.append(name)
+        elif _has_no_header(files, f"{directory}/{name}"):
+            choice.headless.append(name)
+        else:
+            choice.superseded.append((before, name))
+            choice.names[-1] = name
+    return choice
+
+
+def _has_no_header(files: Files, path: str) -> bool:
+    file = files.open(path)
+    try:
+        return isinstance(read_opening(file), NoFrame)
+    except (UnknownFormat, CorruptData):
+        return False
+    finally:
+        file.close()
+
+
 Progress = Callable[[int, int], None]
 """Told, now and then, how many bytes of how many have been read."""
 
@@ -121,6 +158,8 @@ class _Verification:
         self._bytes_all = 0
         self._end: ChainEnd | None = None
         self._next_offsets: dict[int, int] = {}
+        self._offsets_are_known = True
+        """False where rows were forgotten or lost, and an index may know of offsets that no frame shows."""
         self._previous: SegmentName | None = None
         self.report = VerifyReport(directory)
 
@@ -134,12 +173,17 @@ class _Verification:
         for name in listing.temporaries:
             self._note(NoteName.LEFT_OVER, "left by a crash; the next owner removes it", name)
         mark = self._look_at_mark()
-        chosen = self._choose_generations(listing.segments)
+        choice = choose_segments(self._files, self._directory, listing.segments)
+        for headless in choice.headless:
+            self._find(FindingName.HEADLESS_SEGMENT, "a rewritten generation has no valid header", str(headless))
+        for old, new in choice.superseded:
+            self._note(NoteName.SUPERSEDED_GENERATION, f"replaced by {new}", str(old))
+        chosen = choice.names
         while log_start is not None and len(chosen) > 1 and chosen[1].first_lsn <= log_start:
             self._note(NoteName.LEFT_OVER, "below the log's start; its owner deletes it", str(chosen.pop(0)))
-        if to_lsn is not None:
-            chosen = [name for name in chosen if name.first_lsn <= to_lsn]
-        self._bytes_all = sum(self._size(name) for name in chosen)
+        wanted = [name for name in chosen if to_lsn is None or name.first_lsn <= to_lsn]
+        self._bytes_all = sum(self._size(name) for name in wanted)
+        self._offsets_are_known = not chosen or chosen[0].first_lsn == 1
         if chosen and log_start is None and chosen[0].first_lsn > 1:
             self._note(
                 NoteName.BEGINS_LATER,
@@ -153,8 +197,8 @@ class _Verification:
                 f"LSNs {start} to {chosen[0].first_lsn - 1} are in no segment",
                 lsns=(start, chosen[0].first_lsn - 1),
             )
-        for number, segment in enumerate(chosen):
-            self._look_at_segment(segment, mark, newest=number == len(chosen) - 1)
+        for segment in wanted:
+            self._look_at_segment(segment, mark, newest=segment == chosen[-1])
         if not chosen and mark is not None and mark.durable_lsn:
             self._find(
                 FindingName.LOST_SEGMENT,
@@ -180,25 +224,6 @@ class _Verification:
         self.report.log_id = mark.log_id.hex()
         return mark
 
-    def _choose_generations(self, names: list[SegmentName]) -> list[SegmentName]:
-        chosen: dict[int, SegmentName] = {}
-        for name in names:
-            before = chosen.get(name.first_lsn)
-            if before is not None and isinstance(self._opening(name), NoFrame):
-                self._find(FindingName.HEADLESS_SEGMENT, "a rewritten generation has no valid header", str(name))
-                continue
-            if before is not None:
-                self._note(NoteName.SUPERSEDED_GENERATION, f"replaced by {name}", str(before))
-            chosen[name.first_lsn] = name
-        return list(chosen.values())
-
-    def _opening(self, name: SegmentName) -> Opening | NoFrame:
-        file = self._files.open(f"{self._directory}/{name}")
-        try:
-            return read_opening(file)
-        finally:
-            file.close()
-
     def _size(self, name: SegmentName) -> int:
         file = self._files.open(f"{self._directory}/{name}")
         try:
@@ -213,10 +238,13 @@ class _Verification:
         try:
             try:
                 opening = read_opening(file)
-            except UnknownFormat as error:
+            except (UnknownFormat, CorruptData) as error:
+                # Its bytes are whole, so it is no damage: another version has written it.
                 self._find(FindingName.UNKNOWN_FORMAT, error.message, str(name))
                 self._end = None
                 return
+            if isinstance(opening, Opening) and newest and self._is_ghost(name, opening, file):
+                opening = NoFrame.HEADER_CRC
             if isinstance(opening, NoFrame):
                 self._headless(name, opening, mark, newest)
                 return
@@ -225,6 +253,14 @@ class _Verification:
         finally:
             file.close()
             self._previous = name
+
+    def _is_ghost(self, name: SegmentName, opening: Opening, file: File) -> bool:
+        """A header that is not its own, with nothing behind it, where a log goes on: left of a file that was removed,
+        in blocks that a roll was given which never wrote its own (segments.py)."""
+        header = opening.header
+        own = (self.report.log_id, name.first_lsn, name.generation)
+        is_its_own = (header.log_id.hex(), header.first_lsn, header.generation) == own
+        return self._previous is not None and not is_its_own and file.size() <= SEGMENT_FRAME_BYTES
 
     def _headless(self, name: SegmentName, why: NoFrame, mark: Mark | None, newest: bool) -> None:
         durable = mark.durable_lsn if mark is not None else 0
@@ -273,7 +309,7 @@ class _Verification:
         """Follow the chain to the segment's end, over every break."""
         report = self.report
         size = file.size()
-        index = ActiveIndex(name.first_lsn, self._next_offsets)
+        index = ActiveIndex(opening.header.first_lsn, self._next_offsets)
         salvage = Salvage(
             file,
             opening,
@@ -322,6 +358,7 @@ class _Verification:
         if gap is not None and gap.reason == GapReason.DAMAGED:
             detail = f"LSNs {gap.first_lsn} to {gap.last_lsn} were lost, and a repair has said so"
             self._note(NoteName.DECLARED_LOSS, detail, str(name), position)
+            self._offsets_are_known = False
 
     def _is_torn_tail(self, name: SegmentName, broken: Broken, size: int, mark: Mark | None, newest: bool) -> bool:
         """Behind the last durable LSN of the newest segment it is a torn tail; anywhere else it is damage."""
@@ -343,7 +380,16 @@ class _Verification:
         return False
 
     def _check_against_mark(self, name: SegmentName, end: ChainEnd, position: int, mark: Mark | None) -> None:
-        if mark is not None and end.next_lsn - 1 < mark.durable_lsn:
+        if mark is None:
+            return
+        if mark.segment > name.first_lsn and mark.durable_lsn == end.next_lsn - 1:
+            self._find(
+                FindingName.LOST_SEGMENT,
+                f"the log went on in segment {mark.segment}, which held nothing yet, and it is not there",
+                str(name),
+                position,
+            )
+        if end.next_lsn - 1 < mark.durable_lsn:
             self._find(
                 FindingName.LOST_LSNS,
                 f"LSN {mark.durable_lsn} was durable, but the log ends at {end.next_lsn - 1}",
@@ -365,7 +411,14 @@ class _Verification:
         try:
             saved = self._files.open(f"{self._directory}/{name.index}")
         except FileNotFoundError:
-            if not newest:
+            if self._previous is None and name.first_lsn > 1:
+                self._note(
+                    NoteName.NO_INDEX,
+                    "it has no index, which alone knew the offsets of what was forgotten before it: an owner needs "
+                    "those of a checkpoint",
+                    str(name),
+                )
+            elif not newest:
                 self._note(NoteName.NO_INDEX, "it has no index; the next opening rebuilds it", str(name))
             return
         try:
@@ -373,11 +426,12 @@ class _Verification:
             if newest and footer is not None and footer.segment_bytes != size:
                 # Of the newest segment an index is saved at a clean close only.
                 return
-            if footer is not None and self._first_of_a_later_log(name):
-                # What was forgotten before it only its own index knows.
-                known = read_next_offsets(saved, footer) or {}
+            known = read_next_offsets(saved, footer) if footer is not None and not self._offsets_are_known else None
+            if known is not None:
+                offsets = index.next_offsets()
                 for key, following in known.items():
-                    index.next_offsets().setdefault(key, following)
+                    offsets[key] = max(offsets.get(key, 0), following)
+                self._offsets_are_known = True
             expected = index.pack(opening.data, end, size, opening.header.created_us)
             actual = saved.read_at(0, saved.size())
         finally:
@@ -387,15 +441,14 @@ class _Verification:
                 FindingName.WRONG_INDEX, "it is not what a rebuild would make; opening does not trust it", name.index
             )
 
-    def _first_of_a_later_log(self, name: SegmentName) -> bool:
-        return self._previous is None and name.first_lsn > 1
-
     # Telling ---------------------------------------------------------------------------------
 
     def _find(
         self, name: FindingName, detail: str, segment: str = "", position: int = 0, lsns: tuple[int, int] = (0, 0)
     ) -> None:
         self.report.findings.append(Finding(name, detail, segment, position, *lsns))
+        # Rows that are lost had offsets, which only the indexes behind them know.
+        self._offsets_are_known = False
 
     def _note(self, name: NoteName, detail: str, segment: str = "", position: int = 0) -> None:
         self.report.notes.append(Finding(name, detail, segment, position))
