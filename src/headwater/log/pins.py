@@ -24,7 +24,7 @@ from headwater.ids import Lsn
 from headwater.storage.files import Files, Lock, LockHeld
 
 _NAME = re.compile(r"[0-9a-f]{32}")
-_NOTE = re.compile(r"pid (\d+) lsn (\d+)")
+_NOTE = re.compile(r"pid (\d+) lsn (\d+)( .*)?")
 
 
 @dataclass(frozen=True)
