@@ -16,7 +16,8 @@ from headwater.cli.failures import exit_codes
 from headwater.cli.log_verify import show_findings
 from headwater.cli.output import counted, emit_json, lsn_range, printable, remarks, results, say, say_in_colour
 from headwater.clock import SystemClock, system_entropy
-from headwater.log.repair import RepairPlan, RepairResult, carry_out, plan_repair
+from headwater.log.repair import RepairResult, carry_out
+from headwater.log.repair_plan import RepairPlan, plan_repair
 from headwater.log.verify import VerifyReport, verify_log
 from headwater.storage.files import Files
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.clock import Clock
+from headwater.errors import Unavailable
 from headwater.frames.bodies import GapReason
 from headwater.frames.frame import Header
 from headwater.ids import NO_TOPIC, Lsn
@@ -164,7 +165,8 @@ class Deletion:
         self._settings = settings
 
     def run(self, *, log_start: Lsn, covered_lsn: Lsn, released: Mapping[int, Release]) -> DeletionReport:
-        """Plan, record the intent, look at the pins once more, and only then delete; then drain.
+        """Plan, save the offsets of what goes, record the intent, look at the pins once more, and only then delete;
+        then drain.
 
         Segments whose deletion was recorded earlier and did not succeed are tried again."""
         device = self._log.device
@@ -181,6 +183,11 @@ class Deletion:
             grace_s=grace_s,
         )
         if plan.delete:
+            if not self._log.exclusively(lambda: device.remember_offsets(plan.log_start)):
+                raise Unavailable(
+                    "the offsets of rows that were to go could not be saved: nothing was deleted; try again",
+                    log_start=plan.log_start,
+                )
             self._record_intent(DeletionIntent(plan.log_start, plan.delete))
         pins = self._pins.read()
         held = tuple(pin for pin in pins if pin.lsn < plan.log_start)

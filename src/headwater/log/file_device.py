@@ -82,10 +82,15 @@ class FileDevice(FileReads):
             return self._view.durable_lsn
         return super().refresh()
 
+    def _look_again(self) -> Lsn:
+        # It may have become the owner's since this reader came.
+        return super()._look_again() if self._owner is None else self._view.durable_lsn
+
     def _plan_again(self) -> None:
         """An owner's View is already the new one."""
-        if self._owner is None:
-            super()._plan_again()
+        with self._looking:
+            if self._owner is None:
+                super()._plan_again()
 
     # Owning it -------------------------------------------------------------------------------
 
@@ -111,10 +116,12 @@ class FileDevice(FileReads):
         except OSError as error:
             place.counters.io_errors += 1
             raise Unavailable(f"the log could not be recovered: {error}", directory=place.directory) from error
-        self._owner = claimed.owner
-        self._forgotten = claimed.forgotten
-        self.report = claimed.report
-        self._show(claimed.view)
+        # A reader of this open log that is still looking would show an older View over the owner's.
+        with self._looking:
+            self._owner = claimed.owner
+            self._forgotten = claimed.forgotten
+            self.report = claimed.report
+            self._show(claimed.view)
         self._save_rebuilt_indexes()
         return claimed.owner.claim
 
@@ -341,10 +348,7 @@ class FileDevice(FileReads):
         returns the names of those that are gone.  What cannot be unlinked is tried again at the next call."""
         owner = self._owned()
         view = self._view
-        kept = list(view.segments)
-        going = []
-        while len(kept) > 1 and kept[1].first_lsn <= log_start:
-            going.append(kept.pop(0).name)
+        going, kept = self._divide(log_start)
         if going and not self._remembers_offsets(owner, kept[0]):
             # The offsets of what goes would be known nowhere, and could be given out again.
             return []
@@ -360,6 +364,20 @@ class FileDevice(FileReads):
         if gone:
             logger.info("forgot %d segments below lsn %d", len(gone), log_start)
         return gone
+
+    def remember_offsets(self, log_start: Lsn) -> bool:
+        """Save the offsets of what lies below `log_start` in the index of what will be the first segment; False where
+        that cannot be done now.  Call it before that start is recorded: from then on nobody else knows them."""
+        going, kept = self._divide(log_start)
+        return not going or self._remembers_offsets(self._owned(), kept[0])
+
+    def _divide(self, log_start: Lsn) -> tuple[list[SegmentName], list[Segment]]:
+        """The segments that lie wholly below `log_start`, and the others; the last one always stays."""
+        kept = list(self._view.segments)
+        going = []
+        while len(kept) > 1 and kept[1].first_lsn <= log_start:
+            going.append(kept.pop(0).name)
+        return going, kept
 
     def _remembers_offsets(self, owner: Owner, first: Segment) -> bool:
         """True once the index file of the segment that will be the first holds every partition's next offset."""

@@ -100,6 +100,10 @@ class MarkWriter:
         self.write(durable_lsn=last.durable_lsn, segment=last.segment, position=last.position)
         self.sync()
 
+    def write_again(self, mark: Mark) -> None:
+        """Write a mark that was read to the slot that it was read from, so that the next sync covers it."""
+        self._file.write_at(SLOT_POSITIONS[mark.counter % 2], pack_slot(mark))
+
     def sync(self) -> None:
         """Make the last mark durable."""
         self.dirty = False

@@ -291,6 +291,11 @@ class Claiming:
             epoch=claim.epoch,
         )
         writer = MarkWriter(self._open_mark_for_writing(), first)
+        if self._mark is not None:
+            # After a failed sync the mark that was read can be in the page cache alone, and the slot that is written
+            # next can be the only one on disk: no power loss may take both.
+            writer.write_again(self._mark)
+            writer.sync()
         writer.write(durable_lsn=first.durable_lsn, segment=first.segment, position=first.position)
         writer.sync()
         self._place.files.sync_directory(self._place.directory)

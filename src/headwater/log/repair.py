@@ -4,100 +4,36 @@ Frames before and behind the damage are kept byte for byte; the LSNs between bec
 that no LSN is ever given out again and no reader mistakes the loss for silence.  Of every damaged file
 a copy with `.damaged` at the end of its name stays in the directory.
 
-PLAN     is pure reading: it says which LSNs would be lost, and refuses by name what it cannot mend.
-CARRYING OUT takes the log's lock, and plans again under it: what a person was shown is what is done.  Every step
-         makes new files aside and renames; a crash leaves a log that halts again, or is mended, and the damaged bytes
+PROMISE  It takes the log's lock, and plans again under it: what a person was shown is what is done.  Every step makes
+         new files aside and renames; a crash leaves a log that halts again, or is mended, and the damaged bytes
          either way.
 ORDER    Copies aside, synced; then the segment behind a mended end; then the mended segment, under its name; then the
          damaged file goes.  So the mark never meets a newest segment whose bytes have moved.
-OFFSETS  of lost rows are not given out again as far as an index, or a header among the damage, still knows them:
-         the gap says so.
+NOT HERE What is to be done: repair_plan.py.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from headwater.clock import Clock, Entropy
-from headwater.errors import Conflict, CorruptData, LogLocked, Unavailable, UnknownFormat
+from headwater.errors import Conflict, LogLocked, Unavailable
 from headwater.frames.bodies import GapReason
-from headwater.frames.frame import Header, Kind, NoFrame, salt_crc
-from headwater.frames.segment_header import SegmentHeader, decode_segment_frame, pack_segment_frame
+from headwater.frames.frame import Header, Kind, salt_crc
+from headwater.frames.segment_header import SegmentHeader, pack_segment_frame
 from headwater.log.chain import ChainEnd
 from headwater.log.file_actions import create_segment, write_aside
-from headwater.log.index import Footer, partition_key, read_footer, read_next_offsets
-from headwater.log.mark import Mark, read_mark
-from headwater.log.names import DAMAGED, LOCK, MARK, DirectoryListing, SegmentName, sort_names
+from headwater.log.names import DAMAGED, LOCK, SegmentName
+from headwater.log.repair_plan import Piece, RepairPlan, plan_repair
 from headwater.log.rewrite import SegmentRewrite
 from headwater.log.salvage import Broken, Salvage
-from headwater.log.segment import Opening, read_opening, valid_headers_after
+from headwater.log.segment import Opening
 from headwater.log.segments import LogPlace, Segment, next_offsets_after
-from headwater.log.verify import Finding, FindingName, NoteName, VerifyReport, choose_segments, verify_log
 from headwater.metrics import LogCounters
 from headwater.settings import LogSettings
 from headwater.storage.files import File, Files, LockHeld
-
-_MENDABLE = frozenset(
-    {
-        FindingName.DAMAGED_FRAME,
-        FindingName.BROKEN_CHAIN,
-        FindingName.STALE_FRAME,
-        FindingName.TORN_WRITE,
-        FindingName.HEADLESS_SEGMENT,
-        FindingName.LOST_LSNS,
-        FindingName.LOST_SEGMENT,
-        FindingName.WRONG_INDEX,
-    }
-)
-
-
-@dataclass(frozen=True)
-class LostRange:
-    """LSNs that are gone for good once the repair is carried out."""
-
-    first_lsn: int
-    last_lsn: int
-    segment: str
-    why: str
-
-
-@dataclass(frozen=True)
-class RepairStep:
-    what: str
-    segment: str
-
-
-@dataclass
-class RepairPlan:
-    """What a repair would do."""
-
-    log_id: str = ""
-    log_start: int | None = None
-    steps: list[RepairStep] = field(default_factory=list)
-    lost: list[LostRange] = field(default_factory=list)
-    refusals: list[Finding] = field(default_factory=list)
-    pieces: list[Piece] = field(default_factory=list, repr=False)
-    stillborn: list[str] = field(default_factory=list, repr=False)
-    """A roll that was never finished: it goes, as the next owner would have it."""
-    headless: list[str] = field(default_factory=list, repr=False)
-    """Generations without a header beside one that has one."""
-    begin_behind: bool = field(default=False, repr=False)
-    """The last segment is not one to go on with: a new one is begun."""
-
-    @property
-    def needed(self) -> bool:
-        return bool(self.steps or self.refusals)
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "needed": self.needed,
-            "log_id": self.log_id,
-            "steps": [asdict(step) for step in self.steps],
-            "lost": [asdict(lost) for lost in self.lost],
-            "refusals": [asdict(refusal) for refusal in self.refusals],
-        }
 
 
 @dataclass(frozen=True)
@@ -105,227 +41,6 @@ class RepairResult:
     aside: list[str]
     """Damaged files, kept under these names."""
     made: list[str]
-
-
-@dataclass
-class Piece:
-    """One segment of the mended log: an old one as it is, an old one to be rewritten, or a gap alone."""
-
-    first_lsn: int
-    name: SegmentName | None
-    opening: Opening | None
-    end: ChainEnd
-    breaks: list[Broken] = field(default_factory=list)
-    damaged: bool = False
-    wrong_index: bool = False
-    mark: Mark | None = None
-    """Of the newest segment: what it says is stale."""
-    tail: int | None = None
-    """Where a torn tail begins, which goes."""
-    last_lsn: int = 0
-    """Where it must end."""
-    next_prev: int | None = None
-    """The chain value that the next segment names."""
-    shown: dict[int, int] = field(default_factory=dict)
-    """The next offset of each partition as the frames that are left show it."""
-    known: dict[int, int] = field(default_factory=dict)
-    """The same as indexes, and headers among the damage, remember it."""
-
-
-def plan_repair(
-    files: Files, directory: str = "log", *, log_start: int | None = None, settings: LogSettings | None = None
-) -> RepairPlan:
-    """What would have to be done, and which LSNs would be lost.  Changes nothing."""
-    settings = settings if settings is not None else LogSettings()
-    report = verify_log(files, directory, log_start=log_start, settings=settings)
-    plan = RepairPlan(log_id=report.log_id, log_start=log_start)
-    plan.refusals = [finding for finding in report.findings if finding.name not in _MENDABLE]
-    if report.ok or plan.refusals:
-        return plan
-    place = LogPlace(files, directory, settings, LogCounters())
-    mark = _read_mark(place)
-    listing = sort_names(files.list(directory))
-    pieces = _find_pieces(place, listing, plan, report, mark)
-    plan.log_id = plan.log_id or next((each.opening.header.log_id.hex() for each in pieces if each.opening), "")
-    _settle_ends(plan, pieces, log_start or (pieces[0].first_lsn if pieces else 1), report.durable_lsn)
-    _settle_newest(plan, mark)
-    for piece in plan.pieces:
-        _gather_offsets(place, listing, piece)
-    return plan
-
-
-def _read_mark(place: LogPlace) -> Mark | None:
-    try:
-        file = place.files.open(place.path(MARK))
-    except FileNotFoundError:
-        return None
-    try:
-        return read_mark(file)
-    finally:
-        file.close()
-
-
-def _find_pieces(
-    place: LogPlace, listing: DirectoryListing, plan: RepairPlan, report: VerifyReport, mark: Mark | None
-) -> list[Piece]:
-    """The segments that are there, each walked over its damage."""
-    choice = choose_segments(place.files, place.directory, listing.segments)
-    names = choice.names
-    while plan.log_start is not None and len(names) > 1 and names[1].first_lsn <= plan.log_start:
-        names.pop(0)
-    for headless in choice.headless:
-        plan.headless.append(str(headless))
-        plan.steps.append(RepairStep("set aside a generation that has no header", str(headless)))
-    wrong = {finding.segment for finding in report.findings if finding.name == FindingName.WRONG_INDEX}
-    stillborn = {note.segment for note in report.notes if note.name == NoteName.STILLBORN_ROLL}
-    pieces = []
-    for name in names:
-        if str(name) in stillborn:
-            plan.stillborn.append(str(name))
-            plan.steps.append(RepairStep("remove a roll that was never finished", str(name)))
-            continue
-        piece = _look_at(place, name, mark, newest=name == names[-1])
-        piece.wrong_index = name.index in wrong
-        pieces.append(piece)
-    return pieces
-
-
-def _look_at(place: LogPlace, name: SegmentName, mark: Mark | None, *, newest: bool) -> Piece:
-    file = place.files.open(place.path(name))
-    try:
-        opening = read_opening(file)
-        headless = isinstance(opening, NoFrame)
-        if isinstance(opening, NoFrame):
-            remembered = _remembered_opening(place, name)
-            if remembered is None:
-                return Piece(name.first_lsn, name, None, ChainEnd(name.first_lsn, 0, 0, 0), damaged=True)
-            opening = remembered
-        piece = Piece(name.first_lsn, name, opening, ChainEnd(name.first_lsn, opening.chain, opening.header.epoch, 0))
-        piece.mark = mark if newest else None
-        _walk(place, file, piece, newest=newest)
-        piece.damaged = headless or bool(piece.breaks)
-        return piece
-    finally:
-        file.close()
-
-
-def _walk(place: LogPlace, file: File, piece: Piece, *, newest: bool) -> None:
-    assert piece.opening is not None
-    chunk_bytes = place.settings.scan_chunk_bytes
-    salvage = Salvage(file, piece.opening, file.size(), chunk_bytes=chunk_bytes, mark=piece.mark)
-    durable_lsn = piece.mark.durable_lsn if piece.mark is not None else 0
-    for each in salvage:
-        if not isinstance(each, Broken):
-            _note_offset(piece.shown, each[1])
-        elif newest and each.end.next_lsn - 1 >= max(durable_lsn, each.durable_lsn):
-            # A torn tail: never acknowledged, and no part of the log.
-            piece.tail = each.position
-            piece.end = each.end
-            break
-        else:
-            piece.breaks.append(each)
-    else:
-        piece.end = salvage.end
-    if piece.breaks:
-        start = piece.breaks[0].position
-        for _, header in valid_headers_after(file, start, file.size(), piece.opening.salted, chunk_bytes=chunk_bytes):
-            _note_offset(piece.known, header)
-
-
-def _note_offset(offsets: dict[int, int], header: Header) -> None:
-    if header.kind == Kind.DATA or header.kind == Kind.SPARSE:
-        key = partition_key(header.topic_number, header.partition)
-        offsets[key] = max(offsets.get(key, 0), header.base_offset + header.offset_count)
-
-
-def _gather_offsets(place: LogPlace, listing: DirectoryListing, piece: Piece) -> None:
-    """Take in what index files know of the LSNs of a piece, also those whose segment is gone."""
-    for name in listing.indexes:
-        if piece.damaged and piece.first_lsn <= name.first_lsn <= piece.last_lsn:
-            remembered = _remembered(place, name)
-            if remembered is not None and remembered[0].last_lsn <= piece.last_lsn:
-                for key, following in remembered[1].items():
-                    piece.known[key] = max(piece.known.get(key, 0), following)
-
-
-def _remembered(place: LogPlace, name: SegmentName) -> tuple[Footer, dict[int, int]] | None:
-    """What an index file says: its footer, and every partition's next offset as far as it can be read."""
-    try:
-        file = place.files.open(place.path(name.index))
-    except FileNotFoundError:
-        return None
-    try:
-        footer = read_footer(file)
-        if footer is None or footer.first_lsn != name.first_lsn:
-            return None
-        return footer, read_next_offsets(file, footer) or {}
-    finally:
-        file.close()
-
-
-def _remembered_opening(place: LogPlace, name: SegmentName) -> Opening | None:
-    """A segment's header from the copy that its index keeps."""
-    remembered = _remembered(place, name)
-    if remembered is None:
-        return None
-    data = remembered[0].opening
-    try:
-        decoded = decode_segment_frame(memoryview(data))
-    except (UnknownFormat, CorruptData):
-        return None
-    if isinstance(decoded, NoFrame):
-        return None
-    header, chain = decoded
-    return Opening(header, chain, salt_crc(header.salt), data)
-
-
-def _settle_ends(plan: RepairPlan, pieces: list[Piece], start: int, durable_lsn: int) -> None:
-    """Give every piece the LSN where it must end, put gaps where a segment is missing, and say what is lost."""
-    if pieces and pieces[0].first_lsn > start:
-        missing = Piece(start, None, None, ChainEnd(start, 0, 0, 0), damaged=True)
-        pieces.insert(0, missing)
-    if not pieces:
-        pieces.append(Piece(start, None, None, ChainEnd(start, 0, 0, 0), damaged=True))
-    for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
-        end_lsn = piece.end.next_lsn - 1
-        if following is None:
-            piece.last_lsn = max(end_lsn, durable_lsn)
-        else:
-            piece.last_lsn = following.first_lsn - 1
-            piece.next_prev = following.opening.header.prev if following.opening is not None else None
-            if end_lsn == piece.last_lsn and piece.next_prev not in (None, piece.end.chain):
-                following.damaged = True
-                plan.steps.append(RepairStep("join it to the segment before it", str(following.name)))
-        if end_lsn < piece.last_lsn:
-            piece.damaged = True
-        if piece.damaged:
-            _settle_damage(plan, piece)
-        elif piece.wrong_index and piece.name is not None:
-            plan.steps.append(RepairStep("rebuild an index that is wrong", piece.name.index))
-    plan.pieces = pieces
-
-
-def _settle_damage(plan: RepairPlan, piece: Piece) -> None:
-    if piece.name is None:
-        segment, why = "", "the segment is missing"
-        plan.steps.append(RepairStep("make a segment that declares the loss", f"{piece.first_lsn:020}"))
-    else:
-        segment, why = str(piece.name), "its end is missing"
-        plan.steps.append(RepairStep("rewrite it without the damage, and keep the damaged file aside", segment))
-    for broken in piece.breaks:
-        why = broken.why.value
-        if broken.resume is not None and broken.resume.next_lsn > broken.end.next_lsn:
-            plan.lost.append(LostRange(broken.end.next_lsn, broken.resume.next_lsn - 1, segment, why))
-    if piece.end.next_lsn <= piece.last_lsn:
-        plan.lost.append(LostRange(piece.end.next_lsn, piece.last_lsn, segment, why))
-
-
-def _settle_newest(plan: RepairPlan, mark: Mark | None) -> None:
-    """A rewritten segment is never written again, and where the mark names a segment there must be one."""
-    last = plan.pieces[-1]
-    plan.begin_behind = last.damaged or (mark is not None and mark.segment > last.first_lsn and not plan.stillborn)
-    if plan.begin_behind:
-        plan.steps.append(RepairStep("begin a new segment", f"{last.last_lsn + 1:020}"))
 
 
 def carry_out(
@@ -349,7 +64,7 @@ def carry_out(
         again = plan_repair(files, directory, log_start=plan.log_start, settings=settings)
         if again.as_dict() != plan.as_dict():
             raise Conflict("the log has changed since this was planned: plan again", directory=directory)
-        return _Repair(place, again, clock, entropy).run()
+        return _Repair(place, again, clock, entropy).run() if again.needed else RepairResult([], [])
     except OSError as error:
         raise Unavailable(
             f"the repair stopped half-way: {error}; what is damaged is still there: run it again", directory=directory
@@ -377,12 +92,18 @@ class _Repair:
         self._unlink([*plan.headless, *plan.stillborn])
         end = ChainEnd(1, 0, 0, 0)
         for piece in plan.pieces:
-            last = piece is plan.pieces[-1]
-            segment = self._mend(piece, end, last=last) if piece.damaged else self._keep(piece, end)
+            if not piece.damaged:
+                segment = self._keep(piece, end)
+            elif piece.is_empty:
+                self._set_aside(piece)
+                continue
+            else:
+                segment = self._mend(piece, end, last=piece is plan.pieces[-1])
             self._segments.append(segment)
             end = segment.end
-        if plan.begin_behind and not plan.pieces[-1].damaged:
-            self._begin_behind(plan.pieces[-1], end)
+        last = plan.pieces[-1]
+        if plan.begin_behind and (last.is_empty or not last.damaged):
+            self._begin_behind(last.last_lsn + 1, end)
         self._place.files.sync_directory(self._place.directory)
         return RepairResult(self._aside, self._made)
 
@@ -430,7 +151,7 @@ class _Repair:
             self._fill(made, piece, name, before, _lost_offsets(piece, offsets))
             made.seal()
             if last:
-                self._begin_behind(piece, made.end)
+                self._begin_behind(piece.last_lsn + 1, made.end, piece.first_lsn)
             new = made.publish()
         except BaseException:
             made.give_up()
@@ -508,20 +229,33 @@ class _Repair:
             epoch=before.epoch,
             created_us=self._clock.now_us(),
             previous_first_lsn=self._segments[-1].first_lsn if self._segments else 0,
+            generation=piece.name.generation if piece.name is not None else 0,
         )
         chain = int.from_bytes(self._entropy(8), "little")
         return Opening(header, chain, salt_crc(header.salt), pack_segment_frame(header))
 
-    def _begin_behind(self, last: Piece, end: ChainEnd) -> None:
+    def _set_aside(self, piece: Piece) -> None:
+        """A damaged segment that held nothing: one is begun in its place."""
+        assert piece.name is not None
+        self._copy_aside(str(piece.name))
+        self._unlink([str(piece.name)])
+
+    def _begin_behind(self, first_lsn: int, end: ChainEnd, previous_first_lsn: int | None = None) -> None:
         """An empty newest segment, for the next owner to go on with."""
+        if previous_first_lsn is None:
+            previous_first_lsn = self._segments[-1].first_lsn if self._segments else 0
+        index = SegmentName(first_lsn, 0).index
+        if index in self._place.files.list(self._place.directory):
+            # Of a segment of that name that is gone.
+            self._unlink([index])
         header = SegmentHeader(
             log_id=self._log_id,
             salt=self._entropy(8),
-            first_lsn=last.last_lsn + 1,
+            first_lsn=first_lsn,
             prev=end.chain,
             epoch=end.epoch,
             created_us=self._clock.now_us(),
-            previous_first_lsn=last.first_lsn,
+            previous_first_lsn=previous_first_lsn,
         )
         segment, file = create_segment(self._place, header, lambda verb: verb())
         file.close()

@@ -347,12 +347,16 @@ class SegmentRewrite:
         place = self.place
         index = self._index.pack(self._opening, self._end, self._position, self._header.created_us)
         write_aside(place, self._name.index, index)
+        # Durable before the segment has its name: the index of a log's first segment alone knows the offsets of what
+        # was forgotten, and no power loss may leave this generation without it.
+        place.files.sync_directory(place.directory)
         place.files.rename(place.path(self._temporary), place.path(self._name))
         try:
             place.files.sync_directory(place.directory)
         except OSError:
             # Nobody was shown it yet, so it goes again; if a crash brings it back, it is as good as the old one.
-            unlink_all(place, [self._name.index, str(self._name)])
+            if unlink_all(place, [str(self._name)]):
+                unlink_all(place, [self._name.index])
             raise
         segment = Segment(place, self._name, opening_of(self._opening))
         segment.seal(self._end, self._position)

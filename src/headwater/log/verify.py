@@ -158,8 +158,10 @@ class _Verification:
         self._bytes_all = 0
         self._end: ChainEnd | None = None
         self._next_offsets: dict[int, int] = {}
-        self._offsets_are_known = True
-        """False where rows were forgotten or lost, and an index may know of offsets that no frame shows."""
+        self._forgotten_offsets = False
+        """True where rows were forgotten, and no index has yet said how far their offsets went."""
+        self._lost_offsets = False
+        """True where rows were lost: an index from before that may know of offsets that no frame shows."""
         self._previous: SegmentName | None = None
         self.report = VerifyReport(directory)
 
@@ -183,7 +185,7 @@ class _Verification:
             self._note(NoteName.LEFT_OVER, "below the log's start; its owner deletes it", str(chosen.pop(0)))
         wanted = [name for name in chosen if to_lsn is None or name.first_lsn <= to_lsn]
         self._bytes_all = sum(self._size(name) for name in wanted)
-        self._offsets_are_known = not chosen or chosen[0].first_lsn == 1
+        self._forgotten_offsets = bool(chosen) and chosen[0].first_lsn > 1
         if chosen and log_start is None and chosen[0].first_lsn > 1:
             self._note(
                 NoteName.BEGINS_LATER,
@@ -258,14 +260,18 @@ class _Verification:
         """A header that is not its own, with nothing behind it, where a log goes on: left of a file that was removed,
         in blocks that a roll was given which never wrote its own (segments.py)."""
         header = opening.header
-        own = (self.report.log_id, name.first_lsn, name.generation)
-        is_its_own = (header.log_id.hex(), header.first_lsn, header.generation) == own
-        return self._previous is not None and not is_its_own and file.size() <= SEGMENT_FRAME_BYTES
+        of_this_log = header.log_id.hex() == self.report.log_id
+        is_its_own = of_this_log and (header.first_lsn, header.generation) == (name.first_lsn, name.generation)
+        goes_on = self._previous is not None or of_this_log
+        return goes_on and not is_its_own and file.size() <= SEGMENT_FRAME_BYTES
 
     def _headless(self, name: SegmentName, why: NoFrame, mark: Mark | None, newest: bool) -> None:
         durable = mark.durable_lsn if mark is not None else 0
         if newest and durable < name.first_lsn:
             self._note(NoteName.STILLBORN_ROLL, "a roll that was never finished; the next owner removes it", str(name))
+            if self._end is not None and self._end.next_lsn < name.first_lsn:
+                # A roll is begun only when all before it is durable.
+                self._find_lost_before(name, self._end)
         else:
             self._find(FindingName.HEADLESS_SEGMENT, f"it has no valid segment header: {why.value}", str(name))
         self._end = None
@@ -296,14 +302,17 @@ class _Verification:
                 lsns=(name.first_lsn, end.next_lsn - 1),
             )
         elif end.next_lsn < name.first_lsn:
-            self._find(
-                FindingName.LOST_SEGMENT,
-                f"LSNs {end.next_lsn} to {name.first_lsn - 1} are in no segment",
-                str(name),
-                lsns=(end.next_lsn, name.first_lsn - 1),
-            )
+            self._find_lost_before(name, end)
         elif header.prev != end.chain:
             self._find(FindingName.BROKEN_CHAIN, "it does not continue the segment before it", str(name))
+
+    def _find_lost_before(self, name: SegmentName, end: ChainEnd) -> None:
+        self._find(
+            FindingName.LOST_SEGMENT,
+            f"LSNs {end.next_lsn} to {name.first_lsn - 1} are in no segment",
+            str(name),
+            lsns=(end.next_lsn, name.first_lsn - 1),
+        )
 
     def _scan(self, name: SegmentName, file: File, opening: Opening, mark: Mark | None, newest: bool) -> None:
         """Follow the chain to the segment's end, over every break."""
@@ -358,7 +367,7 @@ class _Verification:
         if gap is not None and gap.reason == GapReason.DAMAGED:
             detail = f"LSNs {gap.first_lsn} to {gap.last_lsn} were lost, and a repair has said so"
             self._note(NoteName.DECLARED_LOSS, detail, str(name), position)
-            self._offsets_are_known = False
+            self._lost_offsets = True
 
     def _is_torn_tail(self, name: SegmentName, broken: Broken, size: int, mark: Mark | None, newest: bool) -> bool:
         """Behind the last durable LSN of the newest segment it is a torn tail; anywhere else it is damage."""
@@ -426,12 +435,12 @@ class _Verification:
             if newest and footer is not None and footer.segment_bytes != size:
                 # Of the newest segment an index is saved at a clean close only.
                 return
-            known = read_next_offsets(saved, footer) if footer is not None and not self._offsets_are_known else None
-            if known is not None:
+            if footer is not None and (self._forgotten_offsets or self._lost_offsets):
+                known = read_next_offsets(saved, footer)
+                self._forgotten_offsets = known is None
                 offsets = index.next_offsets()
-                for key, following in known.items():
+                for key, following in (known or {}).items():
                     offsets[key] = max(offsets.get(key, 0), following)
-                self._offsets_are_known = True
             expected = index.pack(opening.data, end, size, opening.header.created_us)
             actual = saved.read_at(0, saved.size())
         finally:
@@ -447,8 +456,8 @@ class _Verification:
         self, name: FindingName, detail: str, segment: str = "", position: int = 0, lsns: tuple[int, int] = (0, 0)
     ) -> None:
         self.report.findings.append(Finding(name, detail, segment, position, *lsns))
-        # Rows that are lost had offsets, which only the indexes behind them know.
-        self._offsets_are_known = False
+        if name is not FindingName.WRONG_INDEX:
+            self._lost_offsets = True
 
     def _note(self, name: NoteName, detail: str, segment: str = "", position: int = 0) -> None:
         self.report.notes.append(Finding(name, detail, segment, position))

@@ -63,7 +63,7 @@ class Request:
         self.receipt = receipt
         if self._future is not None:
             self._future.set_result(receipt)
-        else:
+        elif self.waiting:
             self.wake()
 
     def refuse(self, error: BaseException) -> None:
@@ -71,7 +71,7 @@ class Request:
         self.error = error
         if self._future is not None:
             self._future.set_exception(error)
-        else:
+        elif self.waiting:
             self.wake()
 
     def wake(self) -> None:
@@ -159,21 +159,29 @@ class Writer:
 
     def append(self, drafts: Sequence[Draft]) -> Receipt:
         """Append one write and return when it is durable."""
-        request = self._enqueue(drafts, None)
-        if self._baton.acquire(blocking=False):
-            self._lead()
-        else:
-            self._wait_for_turn(request)
+        request = Request(drafts, self._check(drafts), None)
+        try:
+            self._enqueue(request)
+            if self._baton.acquire(blocking=False):
+                request.leads = True
+            else:
+                request.wait()
+            if request.leads:
+                self._lead(request)
+        except BaseException:
+            self._stop_waiting(request)
+            raise
         if request.error is not None:
             raise request.error
         assert request.receipt is not None
         return request.receipt
 
     def append_future(self, drafts: Sequence[Draft]) -> Future[Receipt]:
-        """Append one write; the future is done when it is durable."""
+        """Append one write; the future is done when it is durable.  What is called back by it runs in the middle of
+        the writer's work, and must not wait for the log."""
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
-        self._enqueue(drafts, future)
+        self._enqueue(Request(drafts, self._check(drafts), future))
         if self._baton.acquire(blocking=False):
             self._signal("lead")
         return future
@@ -215,25 +223,24 @@ class Writer:
 
     # Getting in ------------------------------------------------------------------------------
 
-    def _enqueue(self, drafts: Sequence[Draft], future: Future[Receipt] | None) -> Request:
+    def _check(self, drafts: Sequence[Draft]) -> int:
+        """The bytes that the write will take, if it may be appended."""
         self._check_usable()
-        frame_bytes = check_write(drafts, self._settings)
-        self._admit(frame_bytes)
-        request = Request(drafts, frame_bytes, future)
-        self._queue.append(request)
-        return request
+        return check_write(drafts, self._settings)
+
+    def _enqueue(self, request: Request) -> None:
+        size = request.frame_bytes
+        with self._in_flight:
+            if not self._has_room(size):
+                self._wait_for_room(size)
+            self._queue.append(request)
+            self._in_flight_bytes += size
 
     def _check_usable(self) -> None:
         if os.getpid() != self._pid:
             raise Closed("this log was opened by another process, which forked this one: open it here", pid=self._pid)
         if self._closed:
             raise Closed("this log is closed")
-
-    def _admit(self, size: int) -> None:
-        with self._in_flight:
-            if not self._has_room(size):
-                self._wait_for_room(size)
-            self._in_flight_bytes += size
 
     def _has_room(self, size: int) -> bool:
         """One request is let in however large it is, so that none can wait for ever."""
@@ -254,25 +261,22 @@ class Writer:
                 in_flight_bytes=self._in_flight_bytes,
             )
 
-    def _wait_for_turn(self, request: Request) -> None:
-        try:
-            request.wait()
-        except BaseException:
-            # An interrupt while waiting: the request stays queued, but the baton must not end up here.
-            with self._switch:
-                request.waiting = False
-                leads = request.leads
-            if leads:
-                self._lead()
-            raise
-        if request.leads and not request.done:
-            self._lead()
+    def _stop_waiting(self, request: Request) -> None:
+        """An interrupt: the request may be queued and stays so, but the baton must not end up here."""
+        with self._switch:
+            request.waiting = False
+            leads = request.leads
+        if leads:
+            self._lead(request)
 
     # Holding the baton -----------------------------------------------------------------------
 
-    def _lead(self) -> None:
+    def _lead(self, leader: Request | None = None) -> None:
         """Commit everything that is queued, then hand the baton on."""
         try:
+            if leader is not None:
+                # From here on the baton is passed on whatever happens.
+                leader.leads = False
             requests = self._take_all()
             if requests:
                 self._commit(requests)
@@ -297,13 +301,11 @@ class Writer:
             return
 
     def _take_all(self) -> list[Request]:
+        """What is queued: never more than may be in flight."""
         waiting = self._queue
         requests: list[Request] = []
-        size = 0
-        while waiting and (not requests or size + waiting[0].frame_bytes <= self._settings.in_flight_bytes_max):
-            request = waiting.popleft()
-            size += request.frame_bytes
-            requests.append(request)
+        while waiting:
+            requests.append(waiting.popleft())
         return requests
 
     def _commit(self, requests: list[Request]) -> None:
@@ -385,8 +387,9 @@ class Writer:
                     self._background.start()
                 self._signals.put(what)
                 return
-        if what == "lead":
-            self._lead()
+        # Nothing is committed any more, so nobody asks for the mark.
+        assert what == "lead"
+        self._lead()
 
     def _run(self) -> None:
         idle_s = self._settings.mark_sync_idle_s
@@ -398,9 +401,16 @@ class Writer:
             if what == "stop":
                 return
             if what == "lead":
-                self._lead()
+                self._lead_in_background()
             elif self._clock.monotonic_s() - self._last_commit_s >= idle_s:
                 self._sync_mark_if_free()
+
+    def _lead_in_background(self) -> None:
+        try:
+            self._lead()
+        except Exception:
+            # A bug in the middle of a commit.  Everybody in it has been told; those who come later must be told too.
+            logger.exception("a commit ended half-way")
 
     def _sync_mark_if_free(self) -> None:
         """The log is idle: make the mark durable, unless an append has just begun."""

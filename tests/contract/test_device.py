@@ -1,0 +1,521 @@
+"""What every Device promises, whatever it keeps its commits in (headwater/log/device.py).
+
+Runs over the file device on a real disk and on simulated files.  A device over an object store joins by one more
+Store in STORES; it must not need another test here, nor a test here another verb than Device has.
+
+NOT HERE Faults of what is below a device: its own unit tests, tests/simulation and tests/faults.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+import pytest
+
+from headwater.clock import ManualClock
+from headwater.errors import Closed, Conflict, Forgotten, HeadwaterError, LogLocked, OutcomeUnknown, Poisoned
+from headwater.frames.frame import Kind
+from headwater.ids import Lsn
+from headwater.log.device import Device, Frame, TopicInSegment
+from headwater.log.drafts import Draft
+from headwater.log.file_device import FileDevice
+from headwater.log.index import partition_key
+from headwater.log.segments import LogPlace
+from headwater.metrics import LogCounters
+from headwater.settings import LogSettings
+from headwater.storage.disk import DiskFiles
+from headwater.storage.files import Files
+from headwater.storage.simulated import SimulatedFiles
+
+SETTINGS = LogSettings(
+    segment_size_bytes_max=1 << 16, write_body_bytes_max=1 << 16, reserve_bytes=0, scan_chunk_bytes=1 << 15
+)
+
+
+class Store(Protocol):
+    """Where a log is kept: whoever opens it later finds what was there."""
+
+    def open(self, log_start: int = 1) -> Device:
+        """As another process would: a device that has read nothing yet."""
+        ...
+
+    def killed(self) -> Store:
+        """What is there after every process that had it open was killed."""
+        ...
+
+
+def file_device(files: Files, log_start: int) -> FileDevice:
+    place = LogPlace(files, "log", SETTINGS, LogCounters())
+    return FileDevice(place, clock=ManualClock(), entropy=Random(log_start).randbytes, log_start=lambda: log_start)
+
+
+class DiskStore:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def open(self, log_start: int = 1) -> Device:
+        return file_device(DiskFiles(self._root / "now"), log_start)
+
+    def killed(self) -> Store:
+        # A copy is what a kill leaves: the bytes, and nobody who holds the lock.
+        shutil.copytree(self._root / "now", self._root / "then" / "now")
+        return DiskStore(self._root / "then")
+
+
+class SimulatedStore:
+    def __init__(self, files: SimulatedFiles) -> None:
+        self._files = files
+
+    def open(self, log_start: int = 1) -> Device:
+        return file_device(self._files, log_start)
+
+    def killed(self) -> Store:
+        return SimulatedStore(self._files.restart())
+
+
+STORES: dict[str, Callable[[Path], Store]] = {
+    "files on a disk": DiskStore,
+    "simulated files": lambda _: SimulatedStore(SimulatedFiles()),
+}
+
+
+@pytest.fixture(params=list(STORES.values()), ids=list(STORES))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    (tmp_path / "now").mkdir()
+    made: Store = request.param(tmp_path)
+    return made
+
+
+def opened(store: Store, log_start: int = 1) -> Device:
+    device = store.open(log_start)
+    device.recover()
+    return device
+
+
+def owned(store: Store, log_start: int = 1) -> Device:
+    device = opened(store, log_start)
+    device.claim()
+    return device
+
+
+def rows(count: int, *, topic: int = 1, partition: int = 0, body: bytes = b"rows") -> Draft:
+    return Draft(Kind.DATA, body, topic_number=topic, partition=partition, row_count=count)
+
+
+def commit(device: Device, *writes: Sequence[Draft], time_us: int | None = None) -> Lsn:
+    """Commit as the writer does: offsets go on where they were, time does not fall."""
+    nexts = dict(device.next_offsets())
+    placed = []
+    for drafts in writes:
+        bases = []
+        for draft in drafts:
+            key = partition_key(draft.topic_number, draft.partition)
+            bases.append(nexts.get(key, 0))
+            nexts[key] = nexts.get(key, 0) + draft.row_count
+        placed.append((drafts, bases))
+    ticket = device.commit(placed, device.last_append_time_us() + 1 if time_us is None else time_us)
+    ticket.wait()
+    return ticket.first_lsn
+
+
+def read(device: Device, from_lsn: int = 1, to_lsn: int | None = None) -> list[Frame]:
+    return list(device.frames(Lsn(from_lsn), device.durable() if to_lsn is None else Lsn(to_lsn)))
+
+
+def lsns(device: Device, from_lsn: int = 1, to_lsn: int | None = None) -> list[int]:
+    return [frame.lsn for frame in read(device, from_lsn, to_lsn)]
+
+
+# Recovering and claiming ----------------------------------------------------------------------------------------------
+
+
+def test_where_there_is_nothing_recovery_finds_nothing_and_says_so(store: Store) -> None:
+    device = store.open()
+
+    report = device.recover()
+
+    assert (report.segments, report.last_lsn, report.owner) == (0, 0, False)
+    assert report == device.report
+    assert device.durable() == device.refresh() == 0
+    assert list(device.segments()) == []
+    assert lsns(device) == []
+    assert device.find(1, 0, 0) is None
+    assert device.find_time(0) is None
+    assert not device.claimed
+
+
+def test_recovering_claims_nothing_and_changes_nothing(store: Store) -> None:
+    device = owned(store)
+    commit(device, [rows(1)])
+
+    reports = [opened(store).report for _ in range(2)]
+    reader = opened(store)
+
+    assert reports[0] == reports[1]
+    assert not reader.claimed
+    assert commit(device, [rows(1)]) == 2
+
+
+def test_a_new_log_begins_with_lsn_1(store: Store) -> None:
+    device = owned(store)
+
+    first = (device.next_lsn(), device.durable())
+
+    assert first == (1, 0)
+    assert device.claimed
+    assert device.report.owner
+    assert device.next_offsets() == {}
+
+
+def test_each_claim_raises_the_epoch_and_every_frame_carries_its_owners(store: Store) -> None:
+    epochs = []
+    for _ in range(3):
+        device = owned(store)
+        epochs.append(device.claim().epoch)
+        commit(device, [rows(1)])
+        device.close()
+
+    found = [frame.header.epoch for frame in read(opened(store))]
+
+    assert epochs == sorted(set(epochs))
+    assert found == epochs
+
+
+def test_claiming_again_is_the_same_claim(store: Store) -> None:
+    device = store.open()
+
+    first, second = device.claim(), device.claim()
+
+    assert first == second
+
+
+def test_a_log_has_one_owner(store: Store) -> None:
+    device = owned(store)
+
+    with pytest.raises(LogLocked):
+        opened(store).claim()
+    device.close()
+
+    assert owned(store).claimed
+
+
+# Committing -----------------------------------------------------------------------------------------------------------
+
+
+def test_lsns_are_dense_over_writes_commits_and_segments(store: Store) -> None:
+    device = owned(store)
+
+    firsts = [commit(device, [rows(1), rows(1)], [rows(1)])]
+    firsts.append(commit(device, [rows(1)]))
+    device.roll()
+    firsts.append(commit(device, [rows(1)] * 3))
+
+    assert firsts == [1, 4, 5]
+    assert lsns(device) == [1, 2, 3, 4, 5, 6, 7]
+    assert device.next_lsn() == 8
+
+
+def test_what_a_ticket_was_waited_for_is_durable_and_visible(store: Store) -> None:
+    device = owned(store)
+
+    ticket = device.commit([([rows(2)], [0])], 1_000)
+    ticket.wait()
+
+    assert ticket.first_lsn == 1
+    assert device.durable() == device.refresh() == 1
+    assert lsns(opened(store)) == [1]
+
+
+def test_frames_come_back_as_they_were_drafted(store: Store) -> None:
+    device = owned(store)
+    drafts = [
+        Draft(
+            Kind.DATA, b"body " * 40, topic_number=3, partition=9, row_count=4, schema_version=2, producer_id=77,
+            producer_epoch=6, sequence=5, flags=4, time_min_us=-3, time_max_us=8,
+        ),
+        Draft(Kind.SCHEMA, b""),
+        Draft(200, bytes(128)),
+    ]  # fmt: skip
+
+    device.commit([(drafts, [40, 0, 0])], 5_000).wait()
+
+    first, second, third = read(device)
+    header = first.header
+    assert bytes(first.body) == b"body " * 40
+    assert (header.kind, header.topic_number, header.partition, header.schema_version) == (Kind.DATA, 3, 9, 2)
+    assert (header.base_offset, header.row_count, header.offset_count) == (40, 4, 4)
+    assert (header.producer_id, header.producer_epoch, header.sequence, header.flags) == (77, 6, 5, 4)
+    assert (header.append_time_us, header.time_min_us, header.time_max_us) == (5_000, -3, 8)
+    assert (second.header.kind, bytes(second.body)) == (Kind.SCHEMA, b"")
+    assert (third.header.kind, bytes(third.body)) == (200, bytes(128))
+    assert [frame.header.write_index for frame in (first, second, third)] == [0, 1, 2]
+    assert {frame.header.write_count for frame in (first, second, third)} == {3}
+
+
+def test_next_offsets_and_time_follow_what_was_committed(store: Store) -> None:
+    device = owned(store)
+
+    commit(device, [rows(3), rows(2, partition=1)], [rows(4)], time_us=9_000)
+
+    assert device.next_offsets() == {partition_key(1, 0): 7, partition_key(1, 1): 2}
+    assert device.last_append_time_us() == 9_000
+
+
+def test_after_it_was_poisoned_a_device_commits_no_more_and_can_be_closed(store: Store) -> None:
+    device = owned(store)
+    commit(device, [rows(1)])
+
+    told = device.poison(RuntimeError("interrupted"))
+
+    assert isinstance(told, OutcomeUnknown)
+    with pytest.raises(Poisoned):
+        commit(device, [rows(1)])
+    device.close()
+    assert lsns(owned(store)) == [1]
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def filled(store: Store) -> Device:
+    """Three segments: LSNs 1 and 2, 3 and 4, 5 and 6; topic 1 has 2 rows in each, topic 2 has 3."""
+    device = owned(store)
+    for number in range(3):
+        if number:
+            device.roll()
+        commit(device, [rows(2)], [rows(3, topic=2)], time_us=1_000 * (number + 1))
+    return device
+
+
+@pytest.fixture(params=["owner", "reader", "after closing", "after a kill"])
+def view(request: pytest.FixtureRequest, store: Store) -> Device:
+    """The same log as those see it who may."""
+    device = filled(store)
+    if request.param == "reader":
+        return opened(store)
+    if request.param == "after closing":
+        device.close()
+        return owned(store)
+    if request.param == "after a kill":
+        return owned(store.killed())
+    return device
+
+
+def test_frames_are_read_from_one_lsn_to_another_both_included(view: Device) -> None:
+    found = {range_: lsns(view, *range_) for range_ in [(1, 6), (2, 5), (4, 4), (5, 100), (7, 7), (4, 3)]}
+
+    assert found == {
+        (1, 6): [1, 2, 3, 4, 5, 6],
+        (2, 5): [2, 3, 4, 5],
+        (4, 4): [4],
+        (5, 100): [5, 6],
+        (7, 7): [],
+        (4, 3): [],
+    }
+
+
+def test_a_frame_can_be_kept_while_others_are_read(view: Device) -> None:
+    frames = read(view)
+
+    assert [bytes(frame.body) for frame in frames] == [b"rows"] * 6
+
+
+def test_the_frames_of_a_partition_are_read_from_an_offset_on(view: Device) -> None:
+    found = {offset: [frame.lsn for frame in view.frames_of(2, 0, offset)] for offset in (0, 3, 5, 8, 9)}
+
+    assert found == {0: [2, 4, 6], 3: [4, 6], 5: [4, 6], 8: [6], 9: []}
+    assert list(view.frames_of(9, 0, 0)) == []
+
+
+def test_an_offset_is_found_in_its_frame_and_one_that_is_not_there_yet_is_not(view: Device) -> None:
+    found = [view.find(1, 0, offset) for offset in range(7)]
+
+    assert [ref.lsn if ref is not None else None for ref in found] == [1, 1, 3, 3, 5, 5, None]
+    for ref in found[:6]:
+        assert ref is not None
+        (frame,) = view.frames(ref.lsn, ref.lsn)
+        assert (frame.segment, frame.position) == (ref.segment, ref.position)
+    assert view.find(1, 1, 0) is None
+
+
+def test_the_first_frame_at_or_after_a_time_is_found(view: Device) -> None:
+    found = {time_us: view.find_time(time_us) for time_us in (0, 1_000, 1_001, 2_000, 3_000, 3_001)}
+
+    assert found == {0: 1, 1_000: 1, 1_001: 3, 2_000: 3, 3_000: 5, 3_001: None}
+
+
+def test_segments_say_what_they_hold_and_only_the_last_is_open(view: Device) -> None:
+    segments = view.segments()
+
+    assert [(each.first_lsn, each.last_lsn, each.sealed) for each in segments] == [
+        (1, 2, True),
+        (3, 4, True),
+        (5, 6, False),
+    ]
+    assert len({each.name for each in segments}) == 3
+    assert {each.generation for each in segments} == {0}
+    topics = [view.topics_in(each) for each in segments]
+    for number, found in enumerate(topics):
+        size = found[1].bytes
+        assert found == {
+            1: TopicInSegment(1, size, 2, Lsn(2 * number + 1)),
+            2: TopicInSegment(1, size, 3, Lsn(2 * number + 2)),
+        }
+
+
+def test_a_reader_sees_what_is_committed_when_it_looks_again(store: Store) -> None:
+    device = owned(store)
+    reader = opened(store)
+
+    seen = []
+    for number in range(4):
+        commit(device, [rows(1)], [rows(1)])
+        if number % 2:
+            device.roll()
+        seen.append((reader.durable(), reader.refresh(), lsns(reader)[-1]))
+
+    assert seen == [(0, 2, 2), (2, 4, 4), (4, 6, 6), (6, 8, 8)]
+
+
+# Rolling and forgetting -----------------------------------------------------------------------------------------------
+
+
+def test_a_roll_seals_what_there_is_and_returns_its_first_lsn(store: Store) -> None:
+    device = owned(store)
+
+    answers = [device.roll()]
+    commit(device, [rows(1)], [rows(1)])
+    answers += [device.roll(), device.roll()]
+    commit(device, [rows(1)])
+
+    assert answers == [None, 1, None]
+    assert [each.first_lsn for each in device.segments()] == [1, 3]
+
+
+def test_a_log_rolls_by_itself_before_a_segment_becomes_too_large(store: Store) -> None:
+    device = owned(store)
+
+    for _ in range(4):
+        commit(device, [rows(1, body=bytes(30_000))])
+
+    assert [each.first_lsn for each in device.segments()] == [1, 3]
+    assert all(each.bytes <= SETTINGS.segment_size_bytes_max for each in device.segments())
+
+
+def test_a_prefix_can_be_let_go_and_is_then_forgotten(store: Store) -> None:
+    device = filled(store)
+    names = [each.name for each in device.segments()]
+
+    gone = device.forget(Lsn(4))
+
+    assert gone == names[:1]
+    assert lsns(device, 3) == [3, 4, 5, 6]
+    with pytest.raises(Forgotten):
+        lsns(device, 2)
+    assert isinstance(Forgotten("x"), Conflict)
+
+
+def test_after_a_deletion_numbers_go_on_where_they_were(store: Store) -> None:
+    device = filled(store)
+    device.forget(Lsn(5))
+    device.close()
+
+    again = owned(store, log_start=5)
+
+    assert again.next_lsn() == 7
+    assert again.next_offsets() == {partition_key(1, 0): 6, partition_key(2, 0): 9}
+    assert lsns(again, 5) == [5, 6]
+
+
+def test_the_last_segment_stays_however_far_the_log_start_is(store: Store) -> None:
+    device = filled(store)
+
+    device.forget(Lsn(1_000))
+
+    assert [each.first_lsn for each in device.segments()] == [5]
+    assert commit(device, [rows(1)]) == 7
+
+
+# Closing and opening again --------------------------------------------------------------------------------------------
+
+
+def test_what_was_committed_is_there_after_closing_and_opening_again(store: Store) -> None:
+    device = filled(store)
+    before = [(frame.header, bytes(frame.body)) for frame in read(device)]
+    device.close()
+
+    again = owned(store)
+
+    assert [(frame.header, bytes(frame.body)) for frame in read(again)] == before
+    assert again.report.last_lsn == again.durable() == 6
+    assert commit(again, [rows(1)]) == 7
+    assert again.next_offsets() == {partition_key(1, 0): 7, partition_key(2, 0): 9}
+
+
+def test_what_was_committed_is_there_after_a_kill(store: Store) -> None:
+    device = filled(store)
+    before = [(frame.header, bytes(frame.body)) for frame in read(device)]
+
+    again = owned(store.killed())
+
+    assert [(frame.header, bytes(frame.body)) for frame in read(again)] == before
+    assert again.claim().epoch > device.claim().epoch
+    assert commit(again, [rows(1)]) == 7
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+def test_the_offsets_of_a_partition_go_on_although_its_rows_are_in_older_segments_only(
+    store: Store, killed: bool
+) -> None:
+    device = owned(store)
+    commit(device, [rows(3, topic=8)])
+    device.roll()
+    commit(device, [rows(1)])
+    device.roll()
+    commit(device, [rows(1)])
+    if not killed:
+        device.close()
+
+    again = owned(store.killed() if killed else store)
+
+    assert again.next_offsets() == {partition_key(1, 0): 2, partition_key(8, 0): 3}
+
+
+def test_recovering_twice_changes_nothing(store: Store) -> None:
+    filled(store)
+    after = store.killed()
+    first = owned(after)
+    before = [frame.header for frame in read(first)]
+    first.close()
+
+    second, third = opened(after), owned(after)
+
+    assert [frame.header for frame in read(second)] == before
+    assert [frame.header for frame in read(third)] == before
+
+
+def test_a_closed_device_commits_no_more_and_closing_it_again_is_nothing(store: Store) -> None:
+    device = filled(store)
+
+    device.close()
+    device.close()
+
+    for act in (device.claim, device.next_lsn, device.roll):
+        with pytest.raises(Closed):
+            act()
+    with pytest.raises(HeadwaterError):
+        device.commit([([rows(1)], [0])], 1)
+
+
+def test_an_idle_owner_makes_durable_what_readers_go_by(store: Store) -> None:
+    device = owned(store)
+    commit(device, [rows(1)])
+
+    device.sync_mark()
+    device.sync_mark()
+
+    assert opened(store).durable() == 1
