@@ -21,7 +21,6 @@ from headwater.log.pins import Pins
 from headwater.log.verify import verify_log
 from headwater.settings import LogSettings
 from headwater.storage.simulated import Choice, SimulatedFiles
-
 from tests.simulation.plain_model import PlainLog, body_of, read_from_start
 
 SETTINGS = LogSettings(

@@ -10,7 +10,6 @@ from headwater.errors import Forgotten
 from headwater.ids import Lsn
 from headwater.storage.power_loss import Fate, Pending, Plan
 from headwater.storage.simulated import SimulatedFiles
-
 from tests.faults.life import Life
 
 LOSSES = ["no name", "no name but all data", "all names and no data", "one name lost", "one name kept"]

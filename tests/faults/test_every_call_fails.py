@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import pytest
 
 from headwater.storage.simulated import SimulatedFiles
-
 from tests.faults.life import Life
 from tests.simulation.invariants import quiet
 

@@ -15,7 +15,6 @@ from headwater.errors import OutcomeUnknown, Poisoned
 from headwater.frames.frame import Kind
 from headwater.log import Draft
 from headwater.storage.simulated import Choice, SimulatedFiles
-
 from tests.faults.life import Life
 from tests.simulation.plain_model import body_of, read_from_start
 from tests.simulation.workload import commit_together

@@ -15,7 +15,6 @@ import pytest
 
 from headwater.log import FrameLog
 from headwater.storage.simulated import SimulatedFiles
-
 from tests.faults.life import SETTINGS, Life
 from tests.simulation.invariants import ghosts_only
 

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from headwater.storage.simulated import SimulatedFiles
-
 from tests.faults.life import Life
 from tests.simulation.invariants import ghosts_only
 

@@ -17,7 +17,6 @@ from headwater.errors import HeadwaterError
 from headwater.frames.frame import Kind
 from headwater.log import Draft, FrameLog
 from headwater.storage.simulated import Choice, SimulatedFiles
-
 from tests.simulation.invariants import (
     check_indexes,
     check_lookups,
@@ -61,16 +60,23 @@ class Effort:
     """How many of the calls are looked at; all of them, unless a longer life is worth more."""
     fault_share: float | None = None
     """How many of the steps meet a fault; None: as the seed draws."""
+    only_full_disks: bool = False
+    """Every fault is a full disk."""
+
+
+EVERYDAY = Effort()
 
 
 class CrashEngine:
     """Runs one seed."""
 
-    def __init__(self, seed: int, effort: Effort = Effort()) -> None:
+    def __init__(self, seed: int, effort: Effort = EVERYDAY) -> None:
         self.effort = effort
         self.counts = Counts()
         self._chance = Random(f"crashes of {seed}")
-        self.workload = Workload(seed, on_call=self._on_call, fault_share=effort.fault_share)
+        self.workload = Workload(
+            seed, on_call=self._on_call, fault_share=effort.fault_share, only_full_disks=effort.only_full_disks
+        )
         self._violation: Violation | None = None
         self._at_stake = False
 
@@ -204,7 +210,7 @@ class CrashEngine:
         examine(world, copy, self.workload.model, visible_lsn=visible_lsn)
 
 
-def run_seed(seed: int, effort: Effort = Effort()) -> Counts:
+def run_seed(seed: int, effort: Effort = EVERYDAY) -> Counts:
     """Run one seed; a Violation says how to see it again."""
     engine = CrashEngine(seed, effort)
     try:

@@ -20,7 +20,6 @@ from headwater.log.names import MARK, parse_segment_name
 from headwater.log.segment import Opening, read_opening
 from headwater.storage.power_loss import SECTOR_SIZE_BYTES
 from headwater.storage.simulated import Choice, SimulatedFiles
-
 from tests.simulation.invariants import DIRECTORY, World, check_lookups, newest_mark, quiet, read_all, segment_bytes
 from tests.simulation.model import Seen, Violation
 from tests.simulation.workload import Workload
@@ -188,14 +187,13 @@ def _judge(
     newest: list[tuple[int, int]],
     observed: list[Seen],
 ) -> str:
+    outcome = ""
     for reader in (files.restart(), None):
         try:
-            if reader is not None:
-                shown = read_all(world.open(reader))
-            else:
-                log = world.open_unread(files)
+            log = world.open_unread(files) if reader is None else world.open(reader)
+            if reader is None:
                 log.claim()
-                shown = read_all(log)
+            shown = read_all(log)
         except (Halted, CorruptData) as error:
             outcome = type(error).__name__
             if not name.endswith(".seg"):
@@ -212,9 +210,7 @@ def _judge(
             continue
         known_lsn = _known_durable(files, name, before, after, newest)
         if reader is None and len(shown) < known_lsn:
-            raise Violation(
-                f"V9: LSN {len(shown) + 1} to {known_lsn} were known to be durable, and are silently gone"
-            )
+            raise Violation(f"V9: LSN {len(shown) + 1} to {known_lsn} were known to be durable, and are silently gone")
         outcome = "cut above all that is known to be durable"
     return outcome
 

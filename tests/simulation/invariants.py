@@ -6,10 +6,10 @@ claims it, reads it back, and lets the model judge.  A legal state never halts, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-import logging
 from random import Random
 
 from headwater.clock import ManualClock
@@ -27,7 +27,6 @@ from headwater.metrics import LogCounters
 from headwater.settings import LogSettings
 from headwater.storage.power_loss import Fate, Plan
 from headwater.storage.simulated import Choice, SimulatedFiles
-
 from tests.simulation.model import Model, Seen, Violation
 
 DIRECTORY = "log"

@@ -190,7 +190,8 @@ class Model:
                     f"V1: LSN {number + 1} to {len(self.settled)} were acknowledged or recovered, and are gone"
                 )
             if observed[number] != frame:
-                raise Violation(f"V1: LSN {number + 1} is not what was acknowledged: {observed[number]!r} for {frame!r}")
+                other = observed[number]
+                raise Violation(f"V1: LSN {number + 1} is not what was acknowledged: {other!r} for {frame!r}")
 
     def _explain_surplus(self, surplus: list[Seen]) -> None:
         header, body = surplus[0]

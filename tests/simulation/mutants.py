@@ -20,8 +20,8 @@ Rules that no mutant here breaks, because another rule holds without them (each 
 """
 
 from __future__ import annotations
-
 import __future__
+
 import errno
 import inspect
 import sys
@@ -36,10 +36,20 @@ from typing import Any
 
 from headwater.errors import HeadwaterError
 from headwater.frames import frame as frames
-from headwater.log import chain, file_actions, file_device, file_reads, index, mark, ownership, recovery, segment
-from headwater.log import segments, writer
+from headwater.log import (
+    chain,
+    file_actions,
+    file_device,
+    file_reads,
+    index,
+    mark,
+    ownership,
+    recovery,
+    segment,
+    segments,
+    writer,
+)
 from headwater.storage.simulated import SimulatedFiles
-
 from tests.simulation.crashes import CrashEngine, Effort
 from tests.simulation.damage import damage_log
 from tests.simulation.invariants import quiet
@@ -50,6 +60,7 @@ class Habitat(Enum):
 
     CRASHES = (Effort(states=0, calls=200, share_of_calls=0.2), 10)
     FAULTS = (Effort(states=0, calls=200, share_of_calls=0.2, fault_share=0.5), 0)
+    FULL_DISKS = (Effort(states=0, calls=200, share_of_calls=0.25, fault_share=0.5, only_full_disks=True), 0)
     DAMAGE = (Effort(states=0, calls=60, share_of_calls=0.05), 100)
 
     @property
@@ -59,7 +70,6 @@ class Habitat(Enum):
     @property
     def damages(self) -> int:
         return self.value[1]
-
 
 
 class Stale(AssertionError):
@@ -166,7 +176,9 @@ _SYNC = "self._sync(owner.file.sync_data)"
 
 @_mutant("ack-early", "an append is acknowledged before its sync, which comes with the next one", ci=True)
 def _(patch: Patch) -> None:
-    patch.edit(_DEVICE, "commit", (_SYNC, "pass"), ("owner = self._owned()", "owner = self._owned(); owner.file.sync_data()"))
+    patch.edit(
+        _DEVICE, "commit", (_SYNC, "pass"), ("owner = self._owned()", "owner = self._owned(); owner.file.sync_data()")
+    )
 
 
 @_mutant("no-sync", "a commit is never synced", ci=True)
@@ -182,7 +194,12 @@ def _(patch: Patch) -> None:
 @_mutant("roll-without-directory-sync", "a new segment's name is not synced")
 def _(patch: Patch) -> None:
     patch.edit(
-        file_actions, "create_segment", ("    sync(file.sync_all)\n    sync(lambda: place.files.sync_directory(place.directory))", "    sync(file.sync_all)")
+        file_actions,
+        "create_segment",
+        (
+            "    sync(file.sync_all)\n    sync(lambda: place.files.sync_directory(place.directory))",
+            "    sync(file.sync_all)",
+        ),
     )
 
 
@@ -196,9 +213,13 @@ def _(patch: Patch) -> None:
     patch.edit(_DEVICE, "_sync", ("raise self.poison(error) from error", "sync()"))
 
 
-@_mutant("poison-ignored", "after a failed sync the commit is refused, and the log goes on", habitat=Habitat.FAULTS, ci=True)
+@_mutant(
+    "poison-ignored", "after a failed sync the commit is refused, and the log goes on", habitat=Habitat.FAULTS, ci=True
+)
 def _(patch: Patch) -> None:
-    patch.edit(_DEVICE, "_sync", ("raise self.poison(error) from error", "raise Unavailable('the sync failed') from error"))
+    patch.edit(
+        _DEVICE, "_sync", ("raise self.poison(error) from error", "raise Unavailable('the sync failed') from error")
+    )
 
 
 @_mutant("no-tail-rewrite", "recovery does not write again what no mark covers", habitat=Habitat.FAULTS, ci=True)
@@ -224,7 +245,10 @@ def _(patch: Patch) -> None:
     patch.edit(
         _DEVICE,
         "commit",
-        (_SYNC, f"owner.mark.write(durable_lsn=sealed.end.next_lsn - 1, segment=owner.active.first_lsn, position=owner.position + sealed.size); {_SYNC}"),
+        (
+            _SYNC,
+            f"owner.mark.write(durable_lsn=sealed.end.next_lsn - 1, segment=owner.active.first_lsn, position=owner.position + sealed.size); {_SYNC}",
+        ),
     )
 
 
@@ -275,7 +299,10 @@ def _(patch: Patch) -> None:
     patch.edit(
         _DEVICE,
         "commit",
-        (_SYNC, f"self._show(View(self._view.segments, Lsn(sealed.end.next_lsn - 1), owner.position + sealed.size)); {_SYNC}"),
+        (
+            _SYNC,
+            f"self._show(View(self._view.segments, Lsn(sealed.end.next_lsn - 1), owner.position + sealed.size)); {_SYNC}",
+        ),
     )
 
 
@@ -345,12 +372,22 @@ def _(patch: Patch) -> None:
 # Recovery -------------------------------------------------------------------------------------------------
 
 
-@_mutant("never-halts", "recovery cuts at the first bad frame, also below what is known to be durable", habitat=Habitat.DAMAGE, ci=True)
+@_mutant(
+    "never-halts",
+    "recovery cuts at the first bad frame, also below what is known to be durable",
+    habitat=Habitat.DAMAGE,
+    ci=True,
+)
 def _(patch: Patch) -> None:
     patch.edit(recovery.Evidence, "acknowledged_is_there", ("self.good_lsn >= self.durable_lsn", "True"))
 
 
-@_mutant("header-knowledge-ignored", "only the mark says what was durable, not the headers behind a break", habitat=Habitat.DAMAGE, ci=True)
+@_mutant(
+    "header-knowledge-ignored",
+    "only the mark says what was durable, not the headers behind a break",
+    habitat=Habitat.DAMAGE,
+    ci=True,
+)
 def _(patch: Patch) -> None:
     patch.edit(
         recovery,
@@ -367,7 +404,9 @@ def _(patch: Patch) -> None:
 
 @_mutant("cut-too-much", "recovery cuts one unit more than is torn")
 def _(patch: Patch) -> None:
-    patch.edit(ownership.Claiming, "_continue", ("file.truncate(newest.position)", "file.truncate(newest.position - 128)"))
+    patch.edit(
+        ownership.Claiming, "_continue", ("file.truncate(newest.position)", "file.truncate(newest.position - 128)")
+    )
 
 
 @_mutant("split-write-visible", "a write counts as whole at each of its frames", ci=True)
@@ -377,16 +416,26 @@ def _(patch: Patch) -> None:
 
 @_mutant("stillborn-halts", "a roll that was never finished halts the log", ci=True)
 def _(patch: Patch) -> None:
-    cases = [(name, fits, recovery.Verdict.DAMAGED if verdict is recovery.Verdict.REMOVE else verdict) for name, fits, verdict in recovery.CASES]
+    cases = [
+        (name, fits, recovery.Verdict.DAMAGED if verdict is recovery.Verdict.REMOVE else verdict)
+        for name, fits, verdict in recovery.CASES
+    ]
     patch.set(recovery, "CASES", cases)
 
 
-@_mutant("headless-is-removed", "a newest segment without its header is removed although it was in use", habitat=Habitat.DAMAGE, ci=True)
+@_mutant(
+    "headless-is-removed",
+    "a newest segment without its header is removed although it was in use",
+    habitat=Habitat.DAMAGE,
+    ci=True,
+)
 def _(patch: Patch) -> None:
     def fits(evidence: recovery.Evidence) -> bool:
         return evidence.found is recovery.Found.HEADLESS
 
-    others = [case for case in recovery.CASES if case[2] is not recovery.Verdict.REMOVE and case[0] != "a lost segment header"]
+    others = [
+        case for case in recovery.CASES if case[2] is not recovery.Verdict.REMOVE and case[0] != "a lost segment header"
+    ]
     assert len(others) == len(recovery.CASES) - 2
     patch.set(recovery, "CASES", [*others, ("mutant", fits, recovery.Verdict.REMOVE)])
     # The segment before it then ends the log below its mark.
@@ -400,7 +449,11 @@ def _(patch: Patch) -> None:
 
 @_mutant("forged-segment-frame", "a forged SEGMENT frame in a body tells how far the log was durable")
 def _(patch: Patch) -> None:
-    patch.edit(segment, "valid_headers_after", ("if header is not None and header.kind != Kind.SEGMENT:", "if header is not None:"))
+    patch.edit(
+        segment,
+        "valid_headers_after",
+        ("if header is not None and header.kind != Kind.SEGMENT:", "if header is not None:"),
+    )
 
 
 @_mutant("claims-too-much", "a header says that its own frame was durable when it was written", ci=True)
@@ -410,7 +463,11 @@ def _(patch: Patch) -> None:
 
 @_mutant("headers-count-as-durable", "recovery takes a valid header for a durable one")
 def _(patch: Patch) -> None:
-    patch.edit(recovery, "scan_newest", ("durable_lsn = max(durable_lsn, header.durable_lsn)", "durable_lsn = max(durable_lsn, header.lsn)"))
+    patch.edit(
+        recovery,
+        "scan_newest",
+        ("durable_lsn = max(durable_lsn, header.durable_lsn)", "durable_lsn = max(durable_lsn, header.lsn)"),
+    )
 
 
 @_mutant("offsets-forgotten-at-recovery", "recovery does not know the offsets of sealed segments", ci=True)
@@ -421,13 +478,17 @@ def _(patch: Patch) -> None:
 # Refusals -------------------------------------------------------------------------------------------------
 
 
-@_mutant("refuse-early", "a write is refused before its cut and the new epoch are durable", habitat=Habitat.FAULTS, ci=True)
+@_mutant(
+    "refuse-early", "a write is refused before its cut and the new epoch are durable", habitat=Habitat.FAULTS, ci=True
+)
 def _(patch: Patch) -> None:
     patch.edit(_DEVICE, "_take_back", ("owner.file.sync_all()", "pass"))
     patch.edit(mark.MarkWriter, "begin_epoch", ("self.sync()", "pass"))
 
 
-@_mutant("refuse-in-one-epoch", "after a refusal the log goes on in the same epoch", habitat=Habitat.FAULTS, ci=True)
+@_mutant(
+    "refuse-in-one-epoch", "after a refusal the log goes on in the same epoch", habitat=Habitat.FULL_DISKS, ci=True
+)
 def _(patch: Patch) -> None:
     patch.edit(_DEVICE, "_take_back", ("Epoch(owner.claim.epoch + 1)", "Epoch(owner.claim.epoch)"))
 
@@ -447,13 +508,23 @@ def _(patch: Patch) -> None:
     patch.edit(
         _DEVICE,
         "commit",
-        ("raise self._take_back(owner, error) from error", f"raise (Unavailable('full') if error.errno == {errno.ENOSPC} else self._take_back(owner, error)) from error"),
+        (
+            "raise self._take_back(owner, error) from error",
+            f"raise (Unavailable('full') if error.errno == {errno.ENOSPC} else self._take_back(owner, error)) from error",
+        ),
     )
 
 
 @_mutant("offsets-of-refused", "a refused commit uses up its offsets", habitat=Habitat.FAULTS, ci=True)
 def _(patch: Patch) -> None:
-    patch.edit(writer.Sequencer, "take", ("self._taken[key] = base + draft.row_count", "self._taken[key] = self._committed[key] = base + draft.row_count"))
+    patch.edit(
+        writer.Sequencer,
+        "take",
+        (
+            "self._taken[key] = base + draft.row_count",
+            "self._taken[key] = self._committed[key] = base + draft.row_count",
+        ),
+    )
 
 
 # Segments, indexes, times ---------------------------------------------------------------------------------
@@ -461,10 +532,16 @@ def _(patch: Patch) -> None:
 
 @_mutant("offsets-forgotten-at-roll", "offsets begin again in a new segment")
 def _(patch: Patch) -> None:
-    patch.edit(_DEVICE, "_roll", ("ActiveIndex(header.first_lsn, owner.index.next_offsets())", "ActiveIndex(header.first_lsn, {})"))
+    patch.edit(
+        _DEVICE,
+        "_roll",
+        ("ActiveIndex(header.first_lsn, owner.index.next_offsets())", "ActiveIndex(header.first_lsn, {})"),
+    )
 
 
-@_mutant("index-untied", "an index is believed to belong to the segment whose name it has", habitat=Habitat.FAULTS, ci=True)
+@_mutant(
+    "index-untied", "an index is believed to belong to the segment whose name it has", habitat=Habitat.FAULTS, ci=True
+)
 def _(patch: Patch) -> None:
     patch.set(segments.Segment, "_is_mine", lambda self, footer: True)
     patch.edit(
@@ -489,7 +566,10 @@ def _(patch: Patch) -> None:
     patch.edit(
         writer.Writer,
         "_commit_formed",
-        ("max(self._clock.now_us(), device.last_append_time_us() + 1, self._attempt_time_us + 1)", "self._clock.now_us()"),
+        (
+            "max(self._clock.now_us(), device.last_append_time_us() + 1, self._attempt_time_us + 1)",
+            "self._clock.now_us()",
+        ),
     )
 
 
@@ -534,7 +614,14 @@ def _(patch: Patch) -> None:
 
     def early(self: Any, lock: Any, found: Any, newest: Any, report: Any) -> Any:
         file = self._open_mark_for_writing()
-        said = mark.Mark(self._mark.counter if self._mark else 0, found.log_id, newest.end.next_lsn - 1, newest.index.first_lsn, newest.position, newest.end.epoch)
+        said = mark.Mark(
+            self._mark.counter if self._mark else 0,
+            found.log_id,
+            newest.end.next_lsn - 1,
+            newest.index.first_lsn,
+            newest.position,
+            newest.end.epoch,
+        )
         early_mark = mark.MarkWriter(file, said)
         early_mark.write(durable_lsn=said.durable_lsn, segment=said.segment, position=said.position)
         early_mark.sync()

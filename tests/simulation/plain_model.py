@@ -123,7 +123,8 @@ class PlainLog:
         shown: dict[int, Frame] = {}
         found: dict[int, list[Frame]] = {}
         offsets: dict[Partition, int] = {}
-        following = frames[0].header.lsn if frames else 1
+        # Where all was forgotten, the log is empty and begins where it was told to.
+        following = frames[0].header.lsn if frames else self.log_start
         if frames and frames[0].header.kind == Kind.GAP:
             gap = unpack_gap(frames[0].body)
             assert gap is not None
@@ -168,9 +169,7 @@ class PlainLog:
         assert header.base_offset == before, f"V3: offset {header.base_offset} at {header.lsn} where {before} follows"
         offsets[partition] = header.base_offset + header.offset_count
         assert body not in self.away, f"V5: LSN {header.lsn} was refused or absent before, and is visible"
-        seen = Kept(
-            partition, header.base_offset, header.row_count, header.write_index, header.write_count, body
-        )
+        seen = Kept(partition, header.base_offset, header.row_count, header.write_index, header.write_count, body)
         kept = self.kept.get(header.lsn)
         if kept is not None:
             assert seen == kept, f"V1: LSN {header.lsn} is {seen} and not {kept}"

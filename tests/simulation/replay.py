@@ -19,7 +19,7 @@ def main() -> int:
     engine = CrashEngine(given.seed, Effort(given.states, given.states_in_recovery))
     try:
         engine.run()
-    except BaseException:  # whatever it was, the steps that led to it are what a person wants to see
+    except BaseException:  # noqa: BLE001  Whatever it was, the steps that led to it are what a person wants to see
         print("\n".join(engine.workload.steps))
         traceback.print_exc()
         return 1

@@ -21,7 +21,6 @@ from headwater.frames.frame import NO_SALT_CRC, Kind, body_crc, salt_crc, seal_h
 from headwater.log import Draft, FrameLog, Receipt
 from headwater.settings import LogSettings
 from headwater.storage.simulated import Choice, SimulatedFiles
-
 from tests.simulation.invariants import DIRECTORY, World, read_all, recover, without_sizes
 from tests.simulation.model import PRODUCER, Model, Violation
 
@@ -52,10 +51,17 @@ def commit_together(log: FrameLog, writes: list[list[Draft]]) -> list[Future[Rec
 class Workload:
     """One log, its model, and a seed that drives both."""
 
-    def __init__(self, seed: int, *, on_call: OnCall = _hear_nothing, fault_share: float | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        on_call: OnCall = _hear_nothing,
+        fault_share: float | None = None,
+        only_full_disks: bool = False,
+    ) -> None:
         self.seed = seed
         self.chance = Random(seed)
-        segment_bytes = self.chance.choice([1536, 2048, 4096, 8192])
+        segment_bytes = 8192 if only_full_disks else self.chance.choice([1536, 2048, 4096, 8192])
         settings = LogSettings(
             segment_size_bytes_max=segment_bytes,
             write_body_bytes_max=segment_bytes,
@@ -68,7 +74,8 @@ class Workload:
         drawn_share = self.chance.choice([0.08, 0.2, 0.4])
         self._fault_share = drawn_share if fault_share is None else fault_share
         # Frames that fill whole sectors: what an earlier file or write left in a sector is then whole as well.
-        self._whole_sectors = self.chance.random() < 0.4
+        self._whole_sectors = self.chance.random() < 0.4 or only_full_disks
+        self._only_full_disks = only_full_disks
         self.model = Model()
         self.files = SimulatedFiles(seed)
         self.log: FrameLog | None = None
@@ -137,7 +144,7 @@ class Workload:
         else:
             # The first sync of a roll is the old segment's, which has nothing to lose.
             self._dies_at = self.chance.choice([("append", 0), ("sync_all", 1), ("sync_all", 1)])
-            self._try(log, lambda: log.roll())
+            self._try(log, log.roll)
 
     def _open(self) -> None:
         self._note("open")
@@ -217,7 +224,7 @@ class Workload:
             self._step_with_fault(log)
         elif draw < self._fault_share + 0.08:
             self._note("roll")
-            self._try(log, lambda: log.roll())
+            self._try(log, log.roll)
         elif draw < self._fault_share + 0.12:
             self._note("sync the mark")
             self._try(log, log.device.sync_mark)
@@ -225,7 +232,8 @@ class Workload:
             self.commit(self.some_writes())
 
     def _step_with_fault(self, log: FrameLog) -> None:
-        draw = self.chance.random()
+        # Of a range of faults the one in the middle is the full disk.
+        draw = 0.6 if self._only_full_disks else self.chance.random()
         files = self.files
         if draw < 0.35:
             error = self.chance.choice([errno.EIO, errno.ENOSPC])
@@ -253,12 +261,13 @@ class Workload:
             self.commit(writes)
             files.capacity_bytes = None
         else:
-            verb = self.chance.choice(["create", "append", "sync_data", "sync_all", "sync_directory", "rename", "write_at"])
+            verbs = ["create", "append", "sync_data", "sync_all", "sync_directory", "rename", "write_at"]
+            verb = self.chance.choice(verbs)
             self._note(f"a roll with a failing {verb}")
             # The index comes first in a roll, and then the new segment.
             nth = self.chance.choice([1, 2, 2] if verb in ("create", "append") else [1, 1, 2])
             files.fail(nth, errno.EIO, verbs=[verb], short=self.chance.random() < 0.5)
-            self._try(log, lambda: log.roll())
+            self._try(log, log.roll)
             files.heal()
             if self.log is not None:
                 self._roll_again(log)
@@ -359,7 +368,8 @@ class Workload:
             size = chance.choice([0, 1, 100, 127, 128, 129, 384, chance.randrange(1500)])
         body = chance.randbytes(min(room, size))
         if chance.random() < 0.12:
-            body = self._forged_body()[:room]
+            body = self._forged_body()
+            body = (body.ljust(size, b"\0")[:size] if self._whole_sectors else body)[:room]
         if chance.random() < 0.85:
             kind, topic, rows = int(Kind.DATA), chance.randint(1, TOPICS), chance.randint(0, 5)
         else:

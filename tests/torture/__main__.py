@@ -1,7 +1,7 @@
 """The long form of the checks: `python -m tests.torture`, before a part is called done and before a release.
 
-Each part has the size of the torture column of docs/testing.md; `--scale 0.01` runs a hundredth of it, `--only NAME` one
-part.  Two processes work side by side.  Parts that are pytest suites get their size by an environment variable.
+Each part has the size of the torture column of docs/testing.md; `--scale 0.01` runs a hundredth of it, `--only PART`
+one part.  Two processes work side by side.  Parts that are pytest suites get their size by an environment variable.
 Every failure prints its seed and the command that replays it; the exit code is 1 if there was one.
 """
 

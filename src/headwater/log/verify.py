@@ -329,7 +329,6 @@ class _Verification:
         )
         intact = True
         time_us = told = 0
-        end = salvage.end
         add = index.add
         for each in salvage:
             if isinstance(each, Broken):

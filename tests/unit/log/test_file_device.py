@@ -512,6 +512,45 @@ def test_offsets_are_remembered_before_the_first_segment_goes() -> None:
         assert after.owner().next_offsets() == {P1: 6, P2: 9}
 
 
+@pytest.mark.parametrize(
+    "rolled", [False, True], ids=["in the active segment", "in a sealed segment without its index"]
+)
+def test_a_power_loss_at_any_call_of_a_deletion_loses_no_offset(rolled: bool) -> None:
+    world = World()
+    device = three_segments(world)
+    if rolled:
+        device.roll()
+        commit(device, [rows(1)])
+        world.remove(index_path(5))
+    expected = dict(device.next_offsets())
+    states = 0
+
+    def lose_power(verb: str, name: str) -> None:
+        nonlocal states
+        for state in world.files.crash_states(Random(0), 32):
+            states += 1
+            assert world.over(state).owner().next_offsets() == expected, (verb, name)
+
+    world.files.before_call = lose_power
+    device.remember_offsets(Lsn(5))
+    world.log_start = 5  # as whoever records deletions does now
+    device.forget(Lsn(5))
+    lose_power("after", "all")
+
+    assert states > 50
+
+
+def test_offsets_that_cannot_be_saved_are_told_and_where_nothing_goes_there_is_nothing_to_save() -> None:
+    world = World()
+    device = three_segments(world)
+    world.files.fail(1, errno.EIO, verbs=["create"])
+
+    answers = [device.remember_offsets(Lsn(start)) for start in (2, 5, 5)]
+
+    assert answers == [True, False, True]
+    assert SegmentName(5, 0).index in after_power_loss(world).names()
+
+
 def test_if_the_offsets_cannot_be_remembered_nothing_is_forgotten() -> None:
     world = World()
     device = three_segments(world)
@@ -644,6 +683,20 @@ def test_a_clean_close_says_so_in_the_mark_and_lets_the_lock_go() -> None:
         with pytest.raises(Closed):
             act()
     assert device.refresh() == 1
+
+
+def test_an_owner_and_a_closed_device_know_how_far_the_log_is_durable_without_looking() -> None:
+    world = World()
+    device = world.owner()
+    commit(device, [rows()])
+    reader = world.reader()
+    reader.close()
+    world.files.calls.clear()
+
+    seen = [device.refresh(), reader.refresh()]
+
+    assert seen == [1, 1]
+    assert world.files.calls == []
 
 
 def test_a_device_that_was_never_claimed_closes_without_a_trace() -> None:

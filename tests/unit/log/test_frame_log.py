@@ -199,6 +199,23 @@ def test_a_reader_in_another_process_sees_what_is_durable_and_no_more(tmp_path: 
     log.close()
 
 
+def test_a_reader_in_another_process_finds_what_came_since_it_opened() -> None:
+    _, world = simulated()
+    log = world.open()
+    log.append([rows(1)])
+    others = [world.open() for _ in range(4)]
+
+    log.append([rows(1, 3)])
+    log.roll()
+    last = log.append([rows(1)])
+
+    assert [frame.lsn for frame in others[0].read_partition(1, 0, 1)] == [3, 4]
+    assert getattr(others[1].find(1, 0, 4), "lsn", None) == 4
+    assert others[2].find_time(last.append_time_us) == 4
+    assert len(others[3].segments()) == 2
+    log.close()
+
+
 def test_readers_beside_writers_see_whole_writes_in_order(tmp_path: Path) -> None:
     settings = replace(SETTINGS, segment_size_bytes_max=16_384, write_body_bytes_max=8_192)
     log = open_log(DiskFiles(tmp_path), settings=settings)

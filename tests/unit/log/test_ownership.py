@@ -257,6 +257,20 @@ def test_segments_whose_deletion_was_intended_stay_until_it_is_asked_for_again()
     assert SegmentName(1, 0).index not in world.names()
 
 
+def test_the_indexes_of_all_segments_that_are_there_stay() -> None:
+    world = World()
+    three_segments(world)
+    world = world.restarted()
+    world.log_start = 3
+    before = world.names()
+
+    device = world.owner()
+
+    assert world.names() == before
+    assert {SegmentName(1, 0).index, SegmentName(3, 0).index} <= set(before)
+    assert device.report.removed == []
+
+
 def test_the_reserve_is_taken_when_the_log_is_claimed() -> None:
     world = World(settings=SETTINGS.__class__(reserve_bytes=8192))
 

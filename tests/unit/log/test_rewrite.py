@@ -63,6 +63,7 @@ def test_kept_frames_are_copied_byte_for_byte() -> None:
 
     after = stored_in(files, f"log/{done.new}")
     assert [frame.lsn for frame in after] == [1, 2, 3, 4, 5, 6, 7]
+    assert [gap.next_offsets for gap in gaps_in(after)] == [((1, 0, 2),), ((3, 0, 2),)]
     assert {frame.lsn: frame.data for frame in after if frame.header.kind != Kind.GAP} == {
         lsn: data for lsn, data in before.items() if lsn not in (2, 5)
     }
