@@ -58,6 +58,8 @@ class Effort:
     """Calls of the workload, at least."""
     share_of_calls: float = 1.0
     """How many of the calls are looked at; all of them, unless a longer life is worth more."""
+    share_of_syncs: float = 1.0
+    """The same for syncs of segments, before which most is at stake."""
     fault_share: float | None = None
     """How many of the steps meet a fault; None: as the seed draws."""
     only_full_disks: bool = False
@@ -120,10 +122,9 @@ class CrashEngine:
 
     def _on_call(self, files: SimulatedFiles, verb: str, name: str) -> None:
         self.counts.calls += 1
-        # Most is at stake when a segment is about to be synced.
         self._at_stake = verb in ("sync_data", "sync_all") and name.endswith(".seg")
-        share = self.effort.share_of_calls
-        if self._done() or (share < 1 and self._chance.random() > (3 * share if self._at_stake else share)):
+        share = self.effort.share_of_syncs if self._at_stake else self.effort.share_of_calls
+        if self._done() or (share < 1 and self._chance.random() > share):
             return
         try:
             self._look_at(files)

@@ -58,10 +58,14 @@ from tests.simulation.invariants import quiet
 class Habitat(Enum):
     """Where a mutant shows most: how the seeds live that hunt it."""
 
-    CRASHES = (Effort(states=0, calls=200, share_of_calls=0.2), 10)
-    FAULTS = (Effort(states=0, calls=200, share_of_calls=0.2, fault_share=0.5), 0)
-    FULL_DISKS = (Effort(states=0, calls=200, share_of_calls=0.25, fault_share=0.5, only_full_disks=True), 0)
-    DAMAGE = (Effort(states=0, calls=60, share_of_calls=0.05), 100)
+    CRASHES = (Effort(states=0, calls=200, share_of_calls=0.2, share_of_syncs=0.6), 10)
+    FAULTS = (Effort(states=0, calls=200, share_of_calls=0.2, share_of_syncs=0.6, fault_share=0.5), 0)
+    FULL_DISKS = (
+        Effort(states=0, calls=200, share_of_calls=0.05, share_of_syncs=0.9, fault_share=0.5, only_full_disks=True),
+        0,
+    )
+    GHOSTS = (Effort(states=0, calls=240, share_of_calls=0.02, share_of_syncs=0.9), 0)
+    DAMAGE = (Effort(states=0, calls=60, share_of_calls=0.05, share_of_syncs=0.15), 100)
 
     @property
     def effort(self) -> Effort:
@@ -257,6 +261,16 @@ def _(patch: Patch) -> None:
     patch.edit(ownership.Claiming, "_own", ("writer.sync()", "pass"))
 
 
+@_mutant("mark-not-written-again", "a claim trusts that the mark it has read is on disk", habitat=Habitat.FAULTS)
+def _(patch: Patch) -> None:
+    patch.edit(ownership.Claiming, "_own", ("if self._mark is not None:", "if False:"))
+
+
+@_mutant("reader-in-a-roll", "a reader that comes while a segment is being begun loses the one before it")
+def _(patch: Patch) -> None:
+    patch.edit(file_reads.FileReads, "_load_for_reading", ("segments[-1].size if segments else 0", "0"))
+
+
 @_mutant("mark-in-one-slot", "the mark is always written to the same slot")
 def _(patch: Patch) -> None:
     patch.edit(mark.MarkWriter, "write", ("SLOT_POSITIONS[mark.counter % 2]", "SLOT_POSITIONS[0]"))
@@ -340,7 +354,12 @@ def _(patch: Patch) -> None:
     patch.edit(_DEVICE, "_roll", ("salt=self._entropy(8)", "salt=old.opening.header.salt"))
 
 
-@_mutant("no-epoch", "a frame of an earlier life may follow one of a later, and the mark's epoch is no floor", ci=True)
+@_mutant(
+    "no-epoch",
+    "a frame of an earlier life may follow one of a later, and the mark's epoch is no floor",
+    habitat=Habitat.GHOSTS,
+    ci=True,
+)
 def _(patch: Patch) -> None:
     patch.edit(
         chain.ChainWalker,
@@ -349,7 +368,7 @@ def _(patch: Patch) -> None:
     )
 
 
-@_mutant("no-epoch-floor", "the mark's epoch is no floor for what lies behind it")
+@_mutant("no-epoch-floor", "the mark's epoch is no floor for what lies behind it", habitat=Habitat.GHOSTS)
 def _(patch: Patch) -> None:
     patch.edit(chain.ChainWalker, "__init__", ("self._floor_epoch = floor_epoch", "self._floor_epoch = 0"))
 
@@ -442,7 +461,7 @@ def _(patch: Patch) -> None:
     patch.edit(recovery.Evidence, "acknowledged_is_there", ("self.good_lsn >= self.durable_lsn", "True"))
 
 
-@_mutant("ghost-header", "the header of a removed file in a new segment's blocks halts the log")
+@_mutant("ghost-header", "the header of a removed file in a new segment's blocks halts the log", habitat=Habitat.GHOSTS)
 def _(patch: Patch) -> None:
     patch.set(segments, "_is_ghost", lambda *given: False)
 

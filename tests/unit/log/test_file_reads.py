@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -278,21 +278,51 @@ def test_a_directory_that_changes_at_every_look_is_an_error_only_in_the_end(chan
     assert lsns(reader) == ([] if changes == 10 else [1, 2, 3, 4, 5, 6])
 
 
-def test_an_error_while_looking_again_leaves_a_reader_that_can_look_once_more() -> None:
+@pytest.mark.parametrize("nth", range(1, 9))
+def test_an_error_while_looking_again_leaves_a_reader_that_can_look_once_more(nth: int) -> None:
     world = World()
     device = world.owner()
     commit(device, [rows(1, body=bytes(40_000))])
     reader = world.reader()
     commit(device, [rows(1, body=bytes(40_000))], [rows(1, body=bytes(40_000))])
 
-    # Two reads of the mark, one of the first frame, then the disk fails once.
-    world.files.fail(4, errno.EIO, verbs=["read_into"])
-    with pytest.raises(OSError, match="Input/output"):
+    # Two reads are of the mark, the others of the two frames, which take several chunks.
+    world.files.fail(nth, errno.EIO, verbs=["read_into"])
+    failed = False
+    try:
         reader.refresh()
+    except OSError:
+        failed = True
+        assert lsns(reader) == [1]
+    world.files.heal()
 
-    assert lsns(reader) == [1]
+    assert failed == (nth <= 7)
     assert reader.refresh() == 3
     assert lsns(reader) == [1, 2, 3]
+
+
+def test_one_thread_looks_at_a_time() -> None:
+    world = World()
+    device = world.owner()
+    commit(device, [rows()])
+    other = ThreadPoolExecutor(1)
+
+    def meanwhile() -> None:
+        looks.append(other.submit(reader.refresh))
+        with pytest.raises(TimeoutError):
+            looks[0].result(timeout=0.2)
+
+    looks: list[Future[Lsn]] = []
+    watched: Any = Watched(world.files, path(1))
+    reader = world.device(files=watched)
+    reader.recover()
+    commit(device, [rows()])
+
+    watched._acts.append(meanwhile)
+    mine = reader.refresh()
+
+    assert mine == looks[0].result() == 2
+    other.shutdown()
 
 
 def test_threads_that_look_at_the_same_time_do_not_disturb_each_other() -> None:
@@ -356,10 +386,15 @@ def test_a_chain_that_breaks_below_the_mark_halts_a_reader() -> None:
     first, second = world.frame_positions()
     world.change(path(1), second, world.files.contents(path(1))[first:second])
 
+    commit(device, [rows()])
+
     with pytest.raises(DamagedLog, match="it does not name the frame before it"):
         world.reader()
+    partly = world.reader(undamaged_part=True)
 
-    assert device.durable() == 2
+    assert device.durable() == 3
+    assert lsns(partly) == [1]
+    assert partly.segments()[0].bytes == second
 
 
 def test_a_newest_segment_whose_header_is_damaged_below_the_mark_halts_a_reader() -> None:
@@ -400,6 +435,7 @@ def test_with_undamaged_part_a_write_that_is_not_whole_is_not_shown() -> None:
 
     assert lsns(reader) == [1]
     assert lsns(reader, 1, 99) == [1]
+    assert reader.segments()[0].bytes == world.frame_positions()[1]
     assert [frame.lsn for frame in reader.frames_of(1, 0, 0)] == [1]
     assert reader.find(2, 0, 0) is None
     assert reader.find_time(device.last_append_time_us()) is None
@@ -620,6 +656,16 @@ def test_an_index_that_leads_to_another_frame_is_found_out() -> None:
         list(device.frames_of(1, 0, 0))
 
     assert found.value.facts["found_lsn"] == 2
+
+
+def test_an_index_that_leads_to_another_frame_of_the_same_partition_is_found_out() -> None:
+    device = World().owner()
+    commit(device, [rows()], [rows()])
+    device.roll()
+    device.view.segments[0].set_index(Liar(Place(1, 512)))  # type: ignore[arg-type]
+
+    with pytest.raises(CorruptData, match="leads to another frame"):
+        list(device.frames_of(1, 0, 0))
 
 
 def test_an_index_that_leads_to_another_partition_is_found_out() -> None:

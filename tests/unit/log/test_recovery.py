@@ -175,7 +175,10 @@ def test_a_claim_that_wrote_nothing_and_lost_its_segment_is_a_new_log() -> None:
     world.owner().close()
     world.remove(path(1))
 
+    reader = world.reader()
     device = world.owner()
+
+    assert reader.durable() == 0
 
     assert device.report.verdict == Verdict.START.value
     assert device.report.epoch == 2
