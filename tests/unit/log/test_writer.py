@@ -1033,3 +1033,14 @@ def test_without_an_idle_time_nobody_watches_the_mark(stage: Stage) -> None:
     log.append([rows(1)])
 
     assert log._writer._background is None and not log._writer._mark_watched
+
+
+def test_what_is_queued_when_the_close_gets_the_baton_is_still_served(stage: Stage) -> None:
+    _, _, log, _ = stage
+    drafts = [rows(1)]
+    future: Future[Receipt] = Future()
+    log._writer._enqueue(Request(drafts, drafts[0].frame_size, future))
+
+    log.close()
+
+    assert future.result(timeout=WAIT_S).first_lsn == 2
