@@ -28,7 +28,6 @@ from tests.simulation.workload import Workload
 @dataclass
 class DamageCounts:
     damages: int = 0
-    harmless: int = 0
     named: dict[str, int] = field(default_factory=dict)
 
     def count(self, outcome: str) -> None:
@@ -42,7 +41,11 @@ def run_damage(seed: int, damages: int) -> DamageCounts:
     with quiet():
         while len(workload.model.settled) < 8:
             workload.run(60)
-        return damage_log(workload, Random(f"damage of {seed}"), damages)
+        try:
+            return damage_log(workload, Random(f"damage of {seed}"), damages)
+        except Violation as violation:
+            violation.add_note(f"replay with: python -m tests.simulation.replay --seed {seed} --damages {damages}")
+            raise
 
 
 def damage_log(workload: Workload, chance: Random, damages: int) -> DamageCounts:

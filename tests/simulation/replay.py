@@ -7,6 +7,7 @@ import sys
 import traceback
 
 from tests.simulation.crashes import CrashEngine, Effort
+from tests.simulation.damage import run_damage
 
 
 def main() -> int:
@@ -15,7 +16,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--states", type=int, default=usual.states)
     parser.add_argument("--states-in-recovery", type=int, default=usual.states_in_recovery)
+    parser.add_argument("--damages", type=int, default=0, help="damage the seed's log so often, and nothing else")
     given = parser.parse_args()
+    if given.damages:
+        print(
+            f"seed {given.seed}: every damage was told by name or did no harm; {run_damage(given.seed, given.damages)}"
+        )
+        return 0
     engine = CrashEngine(given.seed, Effort(given.states, given.states_in_recovery))
     try:
         engine.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS, Habitat, Mutant, kills
+from tests.simulation.mutants import DIRECTED, MUTANTS, Habitat, Mutant, kills
 
 KILLS_WANTED = 5
 SEEDS_MAX = 400
@@ -25,7 +25,7 @@ def test_the_simulation_notices_when(mutant: Mutant) -> None:
     assert len(killers) == KILLS_WANTED, f"{mutant.what}: noticed by seeds {killers} of {SEEDS_MAX} only"
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+@pytest.mark.parametrize("mutant", [*MUTANTS, *DIRECTED], ids=lambda mutant: mutant.name)
 def test_every_mutant_still_fits_the_log_that_it_breaks(mutant: Mutant) -> None:
     # An edit that no longer fits raises Stale; that the product comes back whole is seen by all other tests.
     with mutant():

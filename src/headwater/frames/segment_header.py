@@ -29,7 +29,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from headwater.errors import CorruptData, UnknownFormat
+from headwater.errors import UnknownFormat
 from headwater.frames.frame import (
     NO_SALT_CRC,
     UNIT_BYTES,
@@ -171,7 +171,7 @@ def _segment_of(header: Header, body: memoryview) -> SegmentHeader:
             unknown_features=hex(unknown),
         )
     if alignment != UNIT_BYTES:
-        raise CorruptData("a segment header whose alignment is not 128", alignment=alignment)
+        raise UnknownFormat("a segment header whose alignment is not 128", alignment=alignment)
     return SegmentHeader(
         log_id=log_id,
         salt=salt,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-from headwater.errors import CorruptData, UnknownFormat
+from headwater.errors import UnknownFormat
 from headwater.frames.frame import Header, Kind, NoFrame, salt_crc
 from headwater.frames.segment_header import decode_segment_frame
 from headwater.log.chain import ChainEnd
@@ -263,7 +263,7 @@ def _remembered_opening(place: LogPlace, name: SegmentName) -> Opening | None:
     data = remembered[0].opening
     try:
         decoded = decode_segment_frame(memoryview(data))
-    except (UnknownFormat, CorruptData):
+    except UnknownFormat:
         return None
     if isinstance(decoded, NoFrame):
         return None

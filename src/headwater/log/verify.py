@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
-from headwater.errors import CorruptData, UnknownFormat
+from headwater.errors import UnknownFormat
 from headwater.frames.bodies import GapReason, unpack_gap
 from headwater.frames.frame import Kind, NoFrame
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
@@ -122,7 +122,7 @@ def _has_no_header(files: Files, path: str) -> bool:
     file = files.open(path)
     try:
         return isinstance(read_opening(file), NoFrame)
-    except (UnknownFormat, CorruptData):
+    except UnknownFormat:
         return False
     finally:
         file.close()
@@ -240,7 +240,7 @@ class _Verification:
         try:
             try:
                 opening = read_opening(file)
-            except (UnknownFormat, CorruptData) as error:
+            except UnknownFormat as error:
                 # Its bytes are whole, so it is no damage: another version has written it.
                 self._find(FindingName.UNKNOWN_FORMAT, error.message, str(name))
                 self._end = None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import CorruptData, UnknownFormat
+from headwater.errors import UnknownFormat
 from headwater.frames.frame import (
     NO_SALT_CRC,
     Flag,
@@ -194,11 +194,11 @@ def test_a_compatible_feature_that_is_not_known_is_passed_over(bit: int) -> None
 
 
 @pytest.mark.parametrize("alignment", [0, 64, 127, 256])
-def test_an_alignment_that_is_not_128_is_corrupt(alignment: int) -> None:
+def test_an_alignment_that_is_not_128_is_another_format(alignment: int) -> None:
     frame = pack_segment_frame(SEGMENT)
     odd = with_body(frame, frame[128 : 128 + 76] + struct.pack("<I", alignment) + frame[208:])
 
-    with pytest.raises(CorruptData, match="alignment"):
+    with pytest.raises(UnknownFormat, match="alignment"):
         decode_segment_frame(memoryview(odd))
 
 

@@ -15,7 +15,8 @@ from headwater.frames.bodies import GapReason, unpack_gap
 from headwater.frames.frame import Kind
 from headwater.frames.segment_header import pack_segment_frame
 from headwater.ids import Lsn
-from headwater.log.index import ActiveIndex
+from headwater.log.chain import ChainEnd
+from headwater.log.index import ActiveIndex, partition_key
 from headwater.log.names import parse_segment_name
 from headwater.log.repair import RepairResult, carry_out
 from headwater.log.repair_plan import LostRange, RepairPlan, plan_repair
@@ -298,6 +299,7 @@ def test_what_an_earlier_repair_kept_aside_is_not_written_over() -> None:
     result = mend(files, plan)
 
     assert result.aside[0] == f"{names[0]}.3.damaged"
+    assert names[0] not in files.list("log") and names[0].replace("seg", "idx") not in files.list("log")
     assert files.contents(f"log/{names[0]}.damaged") == b"from an earlier time"
     assert world.verify(files).ok and set(stored(files)) == set(before)
 
@@ -473,6 +475,24 @@ def test_a_stray_copy_of_an_old_frame_goes_and_nothing_is_lost() -> None:
     assert mended.plan.lost == [] and sorted(mended.frames) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("damaged_lsn", [1, 3])
+def test_frames_of_a_torn_tail_that_nobody_was_promised_do_not_come_back(damaged_lsn: int) -> None:
+    files, world = simulated()
+    first = HandMade().write(rows(1, body=b"one")).write(rows(1, body=b"two")).put(files)
+    newest = first.next(salt=b"saltsal2").write(rows(1, body=b"three")).write(rows(1, body=b"four"))
+    acknowledged = len(newest.data)
+    newest.write(rows(1, body=b"five"), durable_lsn=4).write(rows(1, body=b"six"), durable_lsn=4).put(files)
+    before = {lsn: frame for lsn, frame in stored(files).items() if lsn <= 4}
+    change(files, f"log/{newest.name}", acknowledged, bytes(128))  # of a commit of two writes the first is torn
+    spoil(files, f"log/{first.name if damaged_lsn < 3 else newest.name}", before[damaged_lsn])
+
+    mended = check_mended(files, world, before)
+
+    assert lost_lsns(mended.plan) == [damaged_lsn]
+    with world.open(files) as log:
+        assert b"six" not in [bytes(frame.body) for frame in log.read()]
+
+
 def test_a_log_without_any_name_left_gets_a_new_one() -> None:
     files, world, names, before = broken_log(a_lost_header_before_a_lost_header)
     change(files, f"log/{names[0]}", 0, b"junk")
@@ -566,11 +586,15 @@ def test_offsets_of_a_lost_segment_are_not_given_out_again_where_its_index_is_le
 
 def test_an_index_that_speaks_of_later_lsns_is_not_believed() -> None:
     files, world, names, _ = broken_log(a_damaged_last_frame)
-    files.put(f"log/{names[0].replace('seg', 'idx')}", files.contents(f"log/{names[2].replace('seg', 'idx')}"))
+    opening = files.contents(f"log/{names[0]}")[:256]
+    later = ActiveIndex(1, {partition_key(9, 0): 50}).pack(opening, ChainEnd(100, 0, 1, 0), 4096, 0)
+    files.put(f"log/{names[0].replace('seg', 'idx')}", later)
 
     mend(files, planned(files))
 
     assert world.verify(files, log_start=1).ok
+    with world.open(files) as log:
+        assert log.append([rows(9)]).base_offsets == (0,)
 
 
 # What a repair does not touch ---------------------------------------------------------------------
