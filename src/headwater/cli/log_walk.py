@@ -17,8 +17,8 @@ from headwater.errors import CorruptData, UnknownFormat
 from headwater.frames.bodies import Gap, unpack_gap
 from headwater.frames.frame import Header, Kind, NoFrame
 from headwater.log.chain import ChainEnd
-from headwater.log.mark import Mark, read_mark
-from headwater.log.names import MARK, SegmentName, sort_names
+from headwater.log.mark import read_mark_of
+from headwater.log.names import SegmentName, sort_names
 from headwater.log.salvage import Broken, Salvage
 from headwater.log.segment import Opening, read_opening
 from headwater.log.verify import choose_segments
@@ -88,7 +88,7 @@ class _Walk:
         self._files = files
         self._directory = directory
         self._settings = settings
-        self._mark = self._read_mark()
+        self._mark = read_mark_of(self._files, self._directory)
         self._end: ChainEnd | None = None
 
     def run(self, from_lsn: int) -> Iterator[Seen]:
@@ -102,16 +102,6 @@ class _Walk:
         durable = self._mark.durable_lsn if self._mark is not None else 0
         if not chosen and durable:
             yield Break("there is no segment", "", 0, 1, durable, 0, torn_tail=False)
-
-    def _read_mark(self) -> Mark | None:
-        try:
-            file = self._files.open(f"{self._directory}/{MARK}")
-        except FileNotFoundError:
-            return None
-        try:
-            return read_mark(file)
-        finally:
-            file.close()
 
     def _segment(self, name: SegmentName, following: SegmentName | None) -> Iterator[Seen]:
         file = self._files.open(f"{self._directory}/{name}")

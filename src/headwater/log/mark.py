@@ -27,7 +27,8 @@ import struct
 from typing import NamedTuple
 
 from headwater.frames.checksum import crc32c
-from headwater.storage.files import File
+from headwater.log.names import MARK
+from headwater.storage.files import File, Files
 
 MAGIC = b"\xc8HWM"
 SLOT_BYTES = 64
@@ -76,6 +77,18 @@ def read_mark(file: File) -> Mark | None:
         if mark is not None and (newest is None or mark.counter > newest.counter):
             newest = mark
     return newest
+
+
+def read_mark_of(files: Files, directory: str) -> Mark | None:
+    """The mark of the log in a directory, or nothing where there is none that can be read."""
+    try:
+        file = files.open(f"{directory}/{MARK}")
+    except FileNotFoundError:
+        return None
+    try:
+        return read_mark(file)
+    finally:
+        file.close()
 
 
 class MarkWriter:

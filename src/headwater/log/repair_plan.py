@@ -17,8 +17,8 @@ from headwater.frames.frame import Header, Kind, NoFrame, salt_crc
 from headwater.frames.segment_header import decode_segment_frame
 from headwater.log.chain import ChainEnd
 from headwater.log.index import Footer, partition_key, read_footer, read_next_offsets
-from headwater.log.mark import Mark, read_mark
-from headwater.log.names import MARK, DirectoryListing, SegmentName, parse_segment_name, sort_names
+from headwater.log.mark import Mark, read_mark_of
+from headwater.log.names import DirectoryListing, SegmentName, parse_segment_name, sort_names
 from headwater.log.salvage import Broken, Salvage
 from headwater.log.segment import Opening, read_opening, valid_headers_after
 from headwater.log.segments import LogPlace
@@ -129,7 +129,7 @@ def plan_repair(
     if report.ok or plan.refusals:
         return plan
     place = LogPlace(files, directory, settings, LogCounters())
-    mark = _read_mark(place)
+    mark = read_mark_of(files, directory)
     listing = sort_names(files.list(directory))
     pieces = _find_pieces(place, listing, plan, report, mark)
     plan.log_id = plan.log_id or next((each.opening.header.log_id.hex() for each in pieces if each.opening), "")
@@ -138,17 +138,6 @@ def plan_repair(
     for piece in plan.pieces:
         _gather_offsets(place, listing, piece)
     return plan
-
-
-def _read_mark(place: LogPlace) -> Mark | None:
-    try:
-        file = place.files.open(place.path(MARK))
-    except FileNotFoundError:
-        return None
-    try:
-        return read_mark(file)
-    finally:
-        file.close()
 
 
 def _find_pieces(

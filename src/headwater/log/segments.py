@@ -96,19 +96,15 @@ class Segment:
 
     def read_next_offsets(self) -> dict[int, int] | None:
         """Every partition's next offset at its end, from its index file alone."""
-        opened = self._open_index()
-        if opened is None:
-            return None
-        file, footer = opened
-        try:
-            return read_next_offsets(file, footer)
-        finally:
-            file.close()
+        return self._saved_offsets(any_age=False)
 
     def base_offsets(self) -> dict[int, int] | None:
         """Next offsets that were true at some point of this segment, from its own index file even if that is old.
         For the first segment of a log that has let go of those before it: nobody else knows them."""
-        opened = self._open_index(any_age=True)
+        return self._saved_offsets(any_age=True)
+
+    def _saved_offsets(self, *, any_age: bool) -> dict[int, int] | None:
+        opened = self._open_index(any_age=any_age)
         if opened is None:
             return None
         file, footer = opened
