@@ -68,8 +68,11 @@ def test_the_quick_start_works_as_it_is_written(after_the_quick_start: tuple[Pat
     _, printed = after_the_quick_start
 
     lines = printed.splitlines()
-    assert lines[0] == "durable: LSN 2 to 3, offsets (0, 0)"
-    assert lines[1:] == ["2 1 0 b'two rows, as bytes'", "3 2 7 b'one more'"]
+    assert lines[0] == "2 rows are durable at LSN 3"
+    assert lines[1:] == [
+        "{'order_id': 1, 'amount': 9.5, 'note': None}",
+        "{'order_id': 2, 'amount': 120.0, 'note': 'gift'}",
+    ]
 
 
 def test_the_commands_behind_the_quick_start_work_as_they_are_written(after_the_quick_start: tuple[Path, str]) -> None:

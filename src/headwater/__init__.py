@@ -1,1 +1,65 @@
-"""A durable, partitioned, transactional event log for Python whose topics are Iceberg tables."""
+"""A durable, partitioned, transactional event log for Python whose topics are Iceberg tables.
+
+    import headwater as hw
+
+    with hw.open("data/") as log:
+        orders = log.topic("orders", schema={"order_id": int, "amount": float})
+        orders.append([{"order_id": 1, "amount": 9.5}])          # durable when it returns
+        orders.read().to_pylist()
+
+Everything but the errors is loaded when it is first asked for: `import headwater.log` loads no pyarrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headwater import errors
+
+if TYPE_CHECKING:
+    from headwater.api import (
+        BYTES,
+        Appended,
+        Consumer,
+        Log,
+        Lsn,
+        NewTopic,
+        Producer,
+        Rows,
+        Settings,
+        Topic,
+        Transaction,
+        open,
+    )
+    from headwater.errors import HeadwaterError
+
+__all__ = [
+    "open",
+    "Log",
+    "Topic",
+    "NewTopic",
+    "BYTES",
+    "Lsn",
+    "Settings",
+    "Appended",
+    "Rows",
+    "Consumer",
+    "Producer",
+    "Transaction",
+    "HeadwaterError",
+    "errors",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "HeadwaterError":
+        return errors.HeadwaterError
+    if name in __all__:
+        from headwater import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'headwater' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

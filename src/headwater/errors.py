@@ -3,12 +3,23 @@
 HeadwaterError
 ├── InvalidRequest      change the call
 │   ├── TooLarge        split it: a frame, a write or a request is above its stated limit
+│   ├── RowsRefused     rows that do not fit the topic's schema, each by number and reason
+│   ├── UnknownTopic    there is no topic of this name
+│   ├── UnknownPartition  the topic has no partition of this number
 │   └── Closed          this handle was closed, or belongs to the process that forked this one
 ├── Conflict            somebody else won: read again, then decide
 │   ├── LogLocked       another process owns the log; the message names it
+│   ├── TopicExists     a topic of this name is there, and it is another one than was asked for
+│   ├── RowsUnlanded    the topic's table does not hold all its rows yet
+│   ├── Fenced          a later owner of this producer, or of this partition of a group, has begun
+│   ├── OffsetMismatch  `expect_offset` is not the partition's next offset
+│   ├── OutOfSequence   a producer's request came before the one that should precede it
+│   ├── Duplicate       it was applied, and its answer is no longer remembered
+│   ├── UnknownProducer the producer was never registered, or was forgotten after a week without a request
 │   ├── Forgotten       the log has let go of these LSNs: read them from the table
 │   └── PinExpired      what the pin was to hold has been forgotten already
 ├── Unavailable         retry with back-off; nothing was acknowledged, and nothing refused will appear
+│   └── CheckpointFailed  a checkpoint was not made; `stage` names the step that failed, and the older ones stand
 ├── OutcomeUnknown      it may have happened: retry with the same sequence number
 ├── CorruptData         stored bytes are wrong: run `headwater log verify`
 ├── Halted              nothing was guessed: a person decides; the message names the command
@@ -16,6 +27,9 @@ HeadwaterError
 │   ├── LostSegment     an LSN at or above the log's start is in no segment
 │   ├── DuplicateLsn    two segments claim one LSN
 │   ├── ForeignLog      files of two logs in one directory
+│   ├── CheckpointLost  no checkpoint can be read that the log or the journal still continues
+│   ├── MetadataBehindLog  the log names a topic that the journal does not know
+│   ├── OperationRefused   an operation of the journal does not apply to the state before it
 │   └── UnknownFormat   written by a version that this one does not understand
 └── Poisoned            this open log promises nothing any more: close it and open it again
 
@@ -24,6 +38,9 @@ they stand in the message, and in `facts` for programs.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 class HeadwaterError(Exception):
@@ -44,6 +61,37 @@ class TooLarge(InvalidRequest):
     """Above a stated limit, found before anything was written."""
 
 
+@dataclass(frozen=True)
+class RefusedRow:
+    """A row that does not fit, by its number in the request (from 0) and the reason."""
+
+    number: int
+    reason: str
+
+
+class RowsRefused(InvalidRequest):
+    """Rows that do not fit the topic's schema: nothing of the request was appended."""
+
+    def __init__(self, topic: str, refused: Sequence[RefusedRow], rows: int, count: int | None = None) -> None:
+        self.refused = tuple(refused)
+        """By number, the first of them; `refused_count` counts all."""
+        self.refused_count = len(self.refused) if count is None else count
+        shown = "; ".join(f"row {row.number}: {row.reason}" for row in self.refused[:3])
+        more = f"; and {self.refused_count - 3} more" if self.refused_count > 3 else ""
+        super().__init__(
+            f"{self.refused_count} of {rows} rows do not fit the schema of {topic!r}, and nothing was appended: "
+            f"{shown}{more}"
+        )
+
+
+class UnknownTopic(InvalidRequest):
+    """There is no topic of this name."""
+
+
+class UnknownPartition(InvalidRequest):
+    """The topic has no partition of this number."""
+
+
 class Closed(InvalidRequest):
     """This handle is closed here."""
 
@@ -56,6 +104,34 @@ class LogLocked(Conflict):
     """Another process owns the log."""
 
 
+class TopicExists(Conflict):
+    """A topic of this name is there, and it is another one than was asked for."""
+
+
+class RowsUnlanded(Conflict):
+    """The topic's table does not hold all its rows yet."""
+
+
+class Fenced(Conflict):
+    """A later owner has begun: this one may not go on."""
+
+
+class OffsetMismatch(Conflict):
+    """The partition's next offset is not the one that was expected."""
+
+
+class OutOfSequence(Conflict):
+    """A request before this one is missing."""
+
+
+class Duplicate(Conflict):
+    """It was applied already, and its answer is no longer remembered."""
+
+
+class UnknownProducer(Conflict):
+    """The producer is not registered, or no longer."""
+
+
 class Forgotten(Conflict):
     """The log has let go of what was asked for."""
 
@@ -66,6 +142,10 @@ class PinExpired(Conflict):
 
 class Unavailable(HeadwaterError):
     """Nothing was acknowledged and nothing of it will appear: retry with back-off."""
+
+
+class CheckpointFailed(Unavailable):
+    """A checkpoint was not made; the fact `stage` names the step that failed."""
 
 
 class OutcomeUnknown(HeadwaterError):
@@ -94,6 +174,18 @@ class DuplicateLsn(Halted):
 
 class ForeignLog(Halted):
     """Files of two logs in one directory."""
+
+
+class CheckpointLost(Halted):
+    """No checkpoint can be read that the log or the journal still continues."""
+
+
+class MetadataBehindLog(Halted):
+    """The log names a topic that the journal does not know."""
+
+
+class OperationRefused(Halted):
+    """An operation of the journal does not apply to the state before it."""
 
 
 class UnknownFormat(Halted):

@@ -50,3 +50,39 @@ class LogSettings:
             raise ValueError(f"write_body_bytes_max is above 0 and at most {WRITE_BODY_BYTES_CEILING}")
         if self.write_body_bytes_max > self.segment_size_bytes_max:
             raise ValueError("write_body_bytes_max is at most segment_size_bytes_max: a write never spans segments")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an open Headwater behaves: its log, its journal, its topics."""
+
+    log: LogSettings = LogSettings()
+
+    journal: LogSettings = LogSettings(segment_size_bytes_max=64 * MIB, segment_age_s_max=float("inf"), reserve_bytes=0)
+    """The journal rolls at its checkpoints, never by age."""
+
+    partitions_default: int = 1
+    """Of a topic that is created without saying how many."""
+
+    join_bytes_max: int = 64 * KIB
+    """A request of fewer bytes than this, outside a transaction, is joined with others into one frame."""
+
+    frame_bytes_max: int = 16 * MIB
+    """Rows of a request are split into frames of at most this many bytes; a row above it is refused."""
+
+    shard_checkpoint_bytes: int = 64 * MIB
+    """The shard's state is checkpointed after this many bytes of the log, and at every roll."""
+
+    lease_s: float = 10.0
+    """How long a member of a group keeps its partitions without being heard of."""
+
+    upkeep_interval_s: float = 60.0
+    """How often the owner cleans up by itself; 0: only when it is asked to."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.frame_bytes_max <= 64 * MIB:
+            raise ValueError("frame_bytes_max is above 0 and at most 64 MiB")
+        if not 0 <= self.join_bytes_max <= self.frame_bytes_max:
+            raise ValueError("join_bytes_max is at least 0 and at most frame_bytes_max")
+        if self.partitions_default < 1:
+            raise ValueError("partitions_default is at least 1")

@@ -336,6 +336,33 @@ def test_the_frames_of_a_partition_are_read_from_an_offset_on(view: Device) -> N
     assert list(view.frames_of(9, 0, 0)) == []
 
 
+def test_the_rows_of_a_topic_are_read_from_one_lsn_to_another_both_included(view: Device) -> None:
+    ranges = [(1, 6), (2, 6), (3, 4), (6, 100), (7, 7), (4, 3)]
+
+    found = {range_: [frame.lsn for frame in view.frames_of_topic(2, *map(Lsn, range_))] for range_ in ranges}
+
+    assert found == {(1, 6): [2, 4, 6], (2, 6): [2, 4, 6], (3, 4): [4], (6, 100): [6], (7, 7): [], (4, 3): []}
+    assert list(view.frames_of_topic(9, Lsn(1), Lsn(6))) == []
+
+
+def test_a_topic_is_read_over_its_partitions_in_lsn_order_and_without_its_schemas(store: Store) -> None:
+    device = owned(store)
+    schema = Draft(Kind.SCHEMA, b"columns", topic_number=1)
+    commit(device, [schema, rows(1, partition=2)], [rows(1), rows(1, topic=2)], [rows(1, partition=1)])
+    device.roll()
+    commit(device, [rows(1, topic=2), rows(1, partition=2)])
+
+    assert [frame.lsn for frame in device.frames_of_topic(1, Lsn(1), Lsn(7))] == [2, 3, 5, 7]
+
+
+def test_reading_a_topic_passes_over_what_was_let_go(store: Store) -> None:
+    device = filled(store)
+
+    device.forget(Lsn(4))
+
+    assert [frame.lsn for frame in device.frames_of_topic(1, Lsn(1), Lsn(6))] == [3, 5]
+
+
 def test_an_offset_is_found_in_its_frame_and_one_that_is_not_there_yet_is_not(view: Device) -> None:
     found = [view.find(1, 0, offset) for offset in range(7)]
 

@@ -541,11 +541,8 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     patch.edit(
         writer.Sequencer,
-        "take",
-        (
-            "self._taken[key] = base + draft.row_count",
-            "self._taken[key] = self._committed[key] = base + draft.row_count",
-        ),
+        "take_rows",
+        ("self._taken[key] = base + rows", "self._taken[key] = self._committed[key] = base + rows"),
     )
 
 

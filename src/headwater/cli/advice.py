@@ -6,7 +6,9 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.log.verify import FindingName, NoteName
+from headwater.log.verify import Finding, FindingName, NoteName
+from headwater.metadata.fold_check import MetadataFinding
+from headwater.metadata.verify import CHECKPOINTS, JOURNAL
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,13 @@ _MEND = Advice(
     "headwater log repair {data} --dry-run",
 )
 _NOTHING = Advice("Nothing needs to be done.")
+_RESTORE_LOG = Advice(
+    "Restore `log/` from a backup. Without one those rows are lost: move the checkpoint out of the directory to go on."
+)
+_RESTORE_JOURNAL = Advice(
+    "Restore `journal/` from a backup, as a whole. Without one the log can tell again what it knows of its topics:",
+    "headwater log rebuild {data}",
+)
 
 ADVICE: dict[str, Advice] = {
     FindingName.DAMAGED_FRAME: _MEND,
@@ -41,6 +50,17 @@ ADVICE: dict[str, Advice] = {
         "No row is lost, but a lookup by time can miss some. Please report it: no crash leaves this."
     ),
     FindingName.WRONG_INDEX: Advice("No row is lost. Have it rebuilt:", "headwater log repair {data}"),
+    MetadataFinding.DAMAGED_CHECKPOINT: Advice(
+        "Nothing is lost while another one is valid: opening passes it over, and a later checkpoint removes it. "
+        "Look at the disk: no crash leaves this."
+    ),
+    MetadataFinding.WRONG_CHECKPOINT: Advice(
+        "Move it out of the directory: opening then replays more. Please report it: no crash leaves this."
+    ),
+    MetadataFinding.FOREIGN_CHECKPOINT: Advice("Move it out of the directory: it belongs to another log."),
+    MetadataFinding.CHECKPOINT_LOST: Advice("Restore a checkpoint that is older, or the directory, from a backup."),
+    MetadataFinding.BAD_RECORD: Advice("Use the latest version of Headwater. If it says the same, please report it."),
+    MetadataFinding.METADATA_BEHIND_LOG: _RESTORE_JOURNAL,
     NoteName.TORN_TAIL: _NOTHING,
     NoteName.STILLBORN_ROLL: _NOTHING,
     NoteName.SUPERSEDED_GENERATION: _NOTHING,
@@ -53,8 +73,20 @@ ADVICE: dict[str, Advice] = {
     NoteName.DECLARED_LOSS: Advice("Nothing needs to be done: a person decided it, by `headwater log repair`."),
 }
 
+_IN_THE_JOURNAL = {
+    _MEND: _RESTORE_JOURNAL,
+    ADVICE[MetadataFinding.CHECKPOINT_LOST]: _RESTORE_JOURNAL,
+    ADVICE[FindingName.WRONG_INDEX]: Advice("Nothing is lost. Remove the index: opening rebuilds it."),
+}
+"""`repair` mends a log of rows by doing without some; the journal cannot do without any of its operations."""
 
-def advice(name: str, data: Path) -> Advice:
+
+def advice(finding: Finding, data: Path) -> Advice:
     """What to do about a finding in this data directory."""
-    found = ADVICE[name]
+    found = ADVICE[finding.name]
+    directory = finding.segment.partition("/")[0]
+    if directory == JOURNAL:
+        found = _IN_THE_JOURNAL.get(found, found)
+    elif directory == CHECKPOINTS and found is _MEND:
+        found = _RESTORE_LOG
     return Advice(found.text, found.command.format(data=shlex.quote(str(data))))

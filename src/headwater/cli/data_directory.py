@@ -1,10 +1,18 @@
-"""The argument DATA of every `log` command: the data directory, which holds the log in `log/`."""
+"""Where the data is: the argument DATA of every `log` command, and the option `--data` of all others.
+
+DATA     is a directory that holds the log in `log/`, and the metadata in `journal/`.
+ORDER    `--data`, then the environment's HEADWATER_DATA, then `data` in the working directory's headwater.toml.
+PROMISE  Only a command that makes something makes a directory; all others say that there is nothing.
+"""
 
 from __future__ import annotations
 
 import shlex
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +20,12 @@ from headwater.errors import InvalidRequest
 from headwater.log.names import sort_names
 from headwater.storage.disk import DiskFiles
 
+if TYPE_CHECKING:
+    from headwater.api import Log
+
 LOG = "log"
+JOURNAL = "journal"
+SETTINGS_FILE = "headwater.toml"
 
 Data = Annotated[
     Path,
@@ -25,6 +38,17 @@ Data = Annotated[
     ),
 ]
 
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        envvar="HEADWATER_DATA",
+        metavar="DIR",
+        help="The data directory. Without it: what `data` in ./headwater.toml says.",
+        show_default=False,
+    ),
+]
+
 AsJson = Annotated[bool, typer.Option("--json", help="One versioned JSON object on stdout, for programs.")]
 
 LogStart = Annotated[
@@ -33,22 +57,71 @@ LogStart = Annotated[
         "--log-start",
         min=1,
         metavar="LSN",
-        help="The first LSN that the log must still hold. Without it the log may begin anywhere: whether what came "
-        "before was deleted or lost is then not judged.",
+        help="The first LSN that the log must still hold. Without it the journal says so; without a journal the log "
+        "may begin anywhere: whether what came before was deleted or lost is then not judged.",
         show_default=False,
     ),
 ]
 
 
 def open_data(data: Path) -> DiskFiles:
-    """The files of a data directory that holds a log; InvalidRequest where it does not."""
+    """The files of a data directory that holds a log, or its metadata alone; InvalidRequest where it does not."""
     files = DiskFiles(data)
-    if _holds_log(files, LOG):
+    if _holds_log(files, LOG) or _holds_log(files, JOURNAL):
         return files
     if _holds_log(files, ""):
         above = shlex.quote(str(data.parent))
         raise InvalidRequest(f"{data} is the log itself; give the directory above it: {above}")
     raise InvalidRequest(f"{data} holds no log; give the directory in which `log/` is")
+
+
+@contextmanager
+def open_topics(given: Path | None, *, making: bool = False) -> Iterator[Log]:
+    """The log of the data directory that was meant.  Reading claims nothing; the first write takes the lock."""
+    data = locate(given)
+    if not making:
+        require_topics(data)
+    from headwater import api
+
+    with api.open(data) as log:
+        yield log
+
+
+def locate(given: Path | None) -> Path:
+    """The data directory that was meant; InvalidRequest where nothing says so."""
+    data = given if given is not None else _from_settings_file()
+    if data is None:
+        raise InvalidRequest(
+            f'say where the data is: --data DIR, or HEADWATER_DATA=DIR, or `data = "DIR"` in {SETTINGS_FILE}'
+        )
+    return data
+
+
+def require_topics(data: Path) -> None:
+    """InvalidRequest where no log was ever begun, so that a wrong name does not become an empty directory."""
+    files = DiskFiles(data)
+    if not (files.list(JOURNAL) or files.list(LOG)):
+        raise InvalidRequest(
+            f"{data} holds no log; `headwater topic create NAME --data {shlex.quote(str(data))}` begins one"
+        )
+
+
+def _from_settings_file() -> Path | None:
+    files = DiskFiles(Path())
+    if SETTINGS_FILE not in files.list(""):
+        return None
+    file = files.open(SETTINGS_FILE)
+    try:
+        text = file.read_at(0, file.size()).decode()
+    finally:
+        file.close()
+    try:
+        data = tomllib.loads(text).get("data")
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidRequest(f"{SETTINGS_FILE} cannot be read: {error}") from error
+    if data is not None and not isinstance(data, str):
+        raise InvalidRequest(f"{SETTINGS_FILE}: `data` is a directory as a string, not {data!r}")
+    return Path(data) if data else None
 
 
 def _holds_log(files: DiskFiles, directory: str) -> bool:

@@ -16,3 +16,5 @@ class ExitCode(IntEnum):
     """Nothing was guessed: a person decides."""
     TRY_AGAIN = 75
     """Nothing was done; the same call may succeed later."""
+    INTERRUPTED = 130
+    """Ctrl-C ended it before its end, as shells write it; what it said was done is done."""

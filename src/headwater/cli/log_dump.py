@@ -1,4 +1,4 @@
-"""`headwater log dump DATA`: the frames of a log, one line each."""
+"""`headwater log dump DATA`: the frames of a log, or of its metadata journal, one line each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Protocol
 
 import typer
 
-from headwater.cli.data_directory import LOG, AsJson, Data, open_data
+from headwater.cli.data_directory import JOURNAL, LOG, AsJson, Data, open_data
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import code_of, describe, exit_codes, tell
 from headwater.cli.log_walk import Break, Seen, SeenFrame, SegmentStart, walk_log
@@ -24,10 +24,12 @@ from headwater.cli.output import (
     say,
     utc_text,
 )
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, InvalidRequest
 from headwater.frames.bodies import GapReason
 from headwater.frames.frame import Flag, Header, Kind
 from headwater.log.names import SegmentName
+from headwater.metadata.describe import operation_content, operation_text
+from headwater.metadata.operations import Operation, decode_operation
 
 COMMAND = "log dump"
 
@@ -48,11 +50,16 @@ Topic = Annotated[
 Limit = Annotated[
     int | None, typer.Option("--limit", min=1, metavar="N", help="Show so many frames.", show_default=False)
 ]
+OfJournal = Annotated[
+    bool,
+    typer.Option("--journal", help="The metadata journal in place of the log: what was done to topics and groups."),
+]
 
 HEADING = (
     f"{'LSN':>7} {'KIND':<9} {'TOPIC/P':>7} {'OFFSETS':>11} {'ROWS':>5} {'BYTES':>8} {'EPOCH':>5} {'WRITE':>5} "
     f"{'APPENDED (UTC)':<24} AT, FLAGS"
 )
+JOURNAL_HEADING = f"{'LSN':>7} {'EPOCH':>5} {'WRITE':>9} {'APPENDED (UTC)':<24} {'AT':<12} OPERATION"
 
 
 @dataclass
@@ -63,16 +70,18 @@ class Tally:
     next_lsn: int | None = None
     """Where to go on, if the limit ended it."""
     breaks: list[Break] = field(default_factory=list)
+    undecoded: int = 0
+    """Operations of the journal that nobody here can read."""
 
     @property
     def halted(self) -> bool:
-        return any(not each.torn_tail for each in self.breaks)
+        return bool(self.undecoded) or any(not each.torn_tail for each in self.breaks)
 
 
 class Printer(Protocol):
     def segment(self, start: SegmentStart) -> None: ...
 
-    def frame(self, frame: SeenFrame) -> None: ...
+    def frame(self, frame: SeenFrame, operation: Operation | HeadwaterError | None) -> None: ...
 
     def broken(self, broken: Break) -> None: ...
 
@@ -86,8 +95,10 @@ def dump(
     to_lsn: ToLsn = None,
     topic: Topic = None,
     limit: Limit = None,
+    journal: OfJournal = False,
 ) -> None:
-    """Show the frames of a log, one line each. It reads only, and may run beside the log's owner.
+    """Show the frames of a log, one line each; or with --journal the operations of its metadata. It reads only, and may
+    run beside the log's owner.
 
     It also works on a damaged log: it shows what can be read, before and behind the damage, and where the log breaks.
     AT is the segment (first LSN.generation) and the position in it; WRITE 1/2 is the first of two frames that became
@@ -97,11 +108,15 @@ def dump(
     """
     with exit_codes(as_json=as_json, command=COMMAND):
         files = open_data(data)
-        printer: Printer = JsonLines(data) if as_json else TextLines(data)
+        if journal and topic is not None:
+            raise InvalidRequest("--topic chooses among the frames of the log: leave it out, or --journal")
+        directory = JOURNAL if journal else LOG
+        printer: Printer = JsonLines(data, directory) if as_json else TextLines(data, directory)
         tally = Tally()
         error: HeadwaterError | OSError | None = None
         try:
-            pour(walk_log(files, LOG, from_lsn=from_lsn, to_lsn=to_lsn), printer, tally, topic, limit)
+            seen = walk_log(files, directory, from_lsn=from_lsn, to_lsn=to_lsn, bodies=journal)
+            pour(seen, printer, tally, topic, limit)
         except BrokenPipeError:
             raise
         except (HeadwaterError, OSError) as met:
@@ -127,14 +142,27 @@ def pour(seen: Iterator[Seen], printer: Printer, tally: Tally, topic: int | None
                 tally.next_lsn = each.first_lsn
                 return
             tally.frames += 1
-            printer.frame(each)
+            operation = operation_in(each)
+            tally.undecoded += isinstance(operation, HeadwaterError)
+            printer.frame(each, operation)
+
+
+def operation_in(frame: SeenFrame) -> Operation | HeadwaterError | None:
+    """The operation in a frame of the journal, or why it cannot be had; nothing in any other frame."""
+    if frame.header.kind != Kind.METADATA or frame.body is None:
+        return None
+    try:
+        return decode_operation(frame.body, frame.header.lsn)
+    except HeadwaterError as error:
+        return error
 
 
 class TextLines:
     """For people: a line a frame; a segment's own line where its first frame is shown."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, directory: str) -> None:
         self._data = data
+        self._of_journal = directory == JOURNAL
         self._console = results()
         self._write = self._console.file.write
         self._start: SegmentStart | None = None
@@ -143,14 +171,14 @@ class TextLines:
     def segment(self, start: SegmentStart) -> None:
         self._start = start
 
-    def frame(self, frame: SeenFrame) -> None:
+    def frame(self, frame: SeenFrame, operation: Operation | HeadwaterError | None) -> None:
         if not self._any:
             self._any = True
-            say(self._console, HEADING, "bold")
+            say(self._console, JOURNAL_HEADING if self._of_journal else HEADING, "bold")
         if self._start is not None:
             self._tell_segment(self._start)
             self._start = None
-        self._write(frame_line(frame) + "\n")
+        self._write((operation_line(frame, operation) if self._of_journal else frame_line(frame)) + "\n")
 
     def broken(self, broken: Break) -> None:
         where = f" ({broken.segment}:{broken.position})" if broken.segment else ""
@@ -168,7 +196,7 @@ class TextLines:
         more = f"; there are more: --from-lsn {tally.next_lsn}" if tally.next_lsn is not None else ""
         say(aside, f"{counted(tally.frames, 'frame')}{more}", "dim")
         if tally.halted:
-            damage = counted(sum(not each.torn_tail for each in tally.breaks), "break")
+            damage = counted(sum(not each.torn_tail for each in tally.breaks) + tally.undecoded, "break")
             say(
                 aside,
                 f"HALTED  {damage} in the log. Next: headwater log verify {shlex.quote(str(self._data))}",
@@ -187,8 +215,8 @@ class TextLines:
 class JsonLines:
     """For programs: one object whose `frames` are written as they come."""
 
-    def __init__(self, data: Path) -> None:
-        self._stream = JsonStream(COMMAND, {"data": str(data)}, "frames")
+    def __init__(self, data: Path, directory: str) -> None:
+        self._stream = JsonStream(COMMAND, {"data": str(data), "directory": directory}, "frames")
         self._segments: list[dict[str, object]] = []
 
     def segment(self, start: SegmentStart) -> None:
@@ -204,8 +232,13 @@ class JsonLines:
             }
         )
 
-    def frame(self, frame: SeenFrame) -> None:
-        self._stream.add(frame_content(frame))
+    def frame(self, frame: SeenFrame, operation: Operation | HeadwaterError | None) -> None:
+        content = frame_content(frame)
+        if isinstance(operation, HeadwaterError):
+            content["operation"], content["operation_error"] = None, describe(operation)
+        elif operation is not None:
+            content["operation"] = operation_content(operation)
+        self._stream.add(content)
 
     def broken(self, broken: Break) -> None:
         """Told at the end, behind the frames."""
@@ -238,6 +271,23 @@ def frame_line(frame: SeenFrame) -> str:
     return (
         f"{header.lsn:>7} {kind_name(header.kind):<9} {owner:>7} {offsets:>11} {header.row_count or '-':>5} "
         f"{header.body_size:>8} {header.epoch:>5} {write:>5} {utc_text(header.append_time_us):<24} {at}{flags}"
+    )
+
+
+def operation_line(frame: SeenFrame, operation: Operation | HeadwaterError | None) -> str:
+    header = frame.header
+    if isinstance(operation, HeadwaterError):
+        what = f"!!! {operation.message}"
+    elif operation is not None:
+        what = operation_text(operation)
+    else:
+        what = kind_name(header.kind)
+    write = f"{header.write_index + 1}/{header.write_count}"
+    at = f"{short_name(frame.segment)}:{frame.position}"
+    flags = "".join(f" [{each}]" for each in flag_names(frame))
+    return (
+        f"{header.lsn:>7} {header.epoch:>5} {write:>9} {utc_text(header.append_time_us):<24} {at:<12} "
+        f"{printable(what)}{flags}"
     )
 
 

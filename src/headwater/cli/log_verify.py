@@ -1,4 +1,4 @@
-"""`headwater log verify DATA`: look at every byte of a log and name what is wrong."""
+"""`headwater log verify DATA`: look at every byte of a data directory and name what is wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from headwater.cli.advice import Advice, advice
-from headwater.cli.data_directory import LOG, AsJson, Data, LogStart, open_data
+from headwater.cli.data_directory import JOURNAL, AsJson, Data, LogStart, open_data
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import exit_codes
 from headwater.cli.output import (
@@ -23,15 +23,20 @@ from headwater.cli.output import (
     say,
     say_in_colour,
     size_text,
+    utc_text,
 )
 from headwater.clock import SystemClock
-from headwater.log.verify import Finding, VerifyReport, verify_log
+from headwater.log.verify import Finding, VerifyReport
+from headwater.metadata.checkpoint_files import SeenCheckpoint
+from headwater.metadata.verify import DataReport, JournalSeen, verify_data
 
 COMMAND = "log verify"
 
 ToLsn = Annotated[
     int | None,
-    typer.Option("--to-lsn", min=1, metavar="LSN", help="Look no further than this LSN.", show_default=False),
+    typer.Option(
+        "--to-lsn", min=1, metavar="LSN", help="Look no further than this LSN of the log.", show_default=False
+    ),
 ]
 Limit = Annotated[
     int, typer.Option("--limit", min=0, metavar="N", help="Show so many findings and notes; 0: all. --json has all.")
@@ -41,7 +46,8 @@ Limit = Annotated[
 def verify(
     data: Data, as_json: AsJson = False, log_start: LogStart = None, to_lsn: ToLsn = None, limit: Limit = 50
 ) -> None:
-    """Check every byte of a log. It reads only, and may run beside the log's owner.
+    """Check every byte of a log, of its metadata journal, and of the checkpoints of both. It reads only, and may run
+    beside the log's owner.
 
     A finding is something that no crash may leave: it makes the check FAIL. A note is something that a crash,
     or a process at work, may leave; the log goes on by itself.
@@ -53,7 +59,7 @@ def verify(
         clock = SystemClock()
         began_s = clock.monotonic_s()
         with progress_bar("reading") as told:
-            report = verify_log(files, LOG, log_start=log_start, to_lsn=to_lsn, progress=told)
+            report = verify_data(files, log_start=log_start, to_lsn=to_lsn, progress=told)
         seconds = clock.monotonic_s() - began_s
         if as_json:
             emit_json(COMMAND, as_content(report, data, seconds))
@@ -62,33 +68,35 @@ def verify(
     raise typer.Exit(ExitCode.DONE if report.ok else ExitCode.FAIL)
 
 
-def as_content(report: VerifyReport, data: Path, seconds: float) -> dict[str, object]:
+def as_content(report: DataReport, data: Path, seconds: float) -> dict[str, object]:
     """The report for programs: as it is, with a verdict, and with what to do beside each finding."""
 
     def with_advice(finding: Finding) -> dict[str, object]:
-        what = advice(finding.name, data)
+        what = advice(finding, data)
         return {**asdict(finding), "next": what.text, "next_command": what.command}
 
     return {
         "data": str(data),
         "verdict": _verdict(report),
-        **report.as_dict(),
+        **report.log.as_dict(),
+        "ok": report.ok,
         "findings": [with_advice(each) for each in report.findings],
         "notes": [with_advice(each) for each in report.notes],
+        "journal": report.journal.as_dict() if report.journal is not None else None,
+        "checkpoints": [each.as_dict() for each in report.checkpoints],
+        "bytes_read": report.bytes,
         "duration_s": round(seconds, 6),
         "bytes_per_s": round(report.bytes / seconds) if seconds else 0,
     }
 
 
-def show(console: Console, report: VerifyReport, data: Path, seconds: float, limit: int = 0) -> None:
+def show(console: Console, report: DataReport, data: Path, seconds: float, limit: int = 0) -> None:
     """The report for people; its last line is the verdict."""
-    durable = f"durable up to {report.durable_lsn}" if report.durable_lsn else "nothing known to be durable"
-    say(
-        console,
-        f"{printable(str(data))}: {counted(report.segments, 'segment')}, {counted(report.frames, 'frame')}, "
-        f"LSN {lsn_range(report.first_lsn, report.last_lsn)}, {durable}, epoch {report.epoch}",
-        indent="  ",
-    )
+    say(console, f"{printable(str(data))}: {_log_text(report.log)}", indent="  ")
+    if report.journal is not None:
+        say(console, f"{JOURNAL}: {_journal_text(report.journal)}", indent="  ")
+    for checkpoint in report.checkpoints:
+        say(console, f"{checkpoint.path}: {_checkpoint_text(checkpoint)}", indent="  ")
     show_findings(console, "FINDING", report.findings, data, "bold red", limit)
     show_findings(console, "NOTE", report.notes, data, "dim", limit)
     rate = report.bytes / seconds if seconds else 0
@@ -119,7 +127,7 @@ def show_findings(
         say(console, f"... and {len(findings) - len(shown):,} more: --limit 0 shows all")
     by_advice: dict[Advice, list[str]] = {}
     for finding in findings:
-        names = by_advice.setdefault(advice(finding.name, data), [])
+        names = by_advice.setdefault(advice(finding, data), [])
         if finding.name not in names:
             names.append(finding.name)
     for what, names in by_advice.items():
@@ -130,6 +138,33 @@ def show_findings(
     console.print()
 
 
+def _log_text(report: VerifyReport) -> str:
+    durable = f"durable up to {report.durable_lsn}" if report.durable_lsn else "nothing known to be durable"
+    return (
+        f"{counted(report.segments, 'segment')}, {counted(report.frames, 'frame')}, "
+        f"LSN {lsn_range(report.first_lsn, report.last_lsn)}, {durable}, epoch {report.epoch}"
+    )
+
+
+def _journal_text(journal: JournalSeen) -> str:
+    operations = f"{counted(journal.operations, 'operation')}, {journal.operations_to_replay:,} to replay"
+    holds = "its state cannot be had"
+    if journal.state is not None:
+        topics, groups = len(journal.state.topics), len(journal.state.groups)
+        holds = f"{counted(topics, 'topic')}, {counted(groups, 'group')}, log start {journal.state.log_start}"
+    return f"{_log_text(journal.log)}; {operations}; {holds}"
+
+
+def _checkpoint_text(seen: SeenCheckpoint) -> str:
+    checkpoint = seen.file.checkpoint
+    if checkpoint is None:
+        return f"not valid: {printable(seen.file.damage)}"
+    holds = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in seen.contents.items())
+    compared = {None: "not compared with its fold", True: "equal to its fold", False: "NOT equal to its fold"}
+    made = f"made {utc_text(checkpoint.created_us)} with operation {checkpoint.journal_lsn}"
+    return f"state of LSN {checkpoint.lsn}, {made}, {size_text(seen.bytes)}; {holds}; {compared[seen.equals_fold]}"
+
+
 def _place(finding: Finding) -> str:
     if not finding.segment:
         return "-"
@@ -137,5 +172,5 @@ def _place(finding: Finding) -> str:
     return f"{name} at {finding.position}" if finding.position else name
 
 
-def _verdict(report: VerifyReport) -> str:
+def _verdict(report: DataReport) -> str:
     return "PASS" if report.ok else "FAIL"

@@ -3,7 +3,8 @@
 It goes by the files alone and not by the mark or an index, because both may be what is wrong.  Where the chain does
 not go on it says so (Break) and goes on behind it, as `headwater log repair` would.
 
-PROMISE  It reads and changes nothing, and holds one segment's chunk and one write's headers at most.
+PROMISE  It reads and changes nothing, and holds one segment's chunk and one write's headers at most, and its bodies if
+         they are asked for.
          Frames of a write that is not whole are not shown: no reader will ever see them.
 NOT HERE What each kind of damage is called: log/verify.py.
 """
@@ -44,6 +45,8 @@ class SeenFrame:
     gap: Gap | None
     beyond_mark: bool
     """Behind the mark: written, but not known to be acknowledged."""
+    body: bytes | None = None
+    """As it is stored, if bodies were asked for."""
 
     @property
     def first_lsn(self) -> int:
@@ -69,10 +72,16 @@ Seen = SegmentStart | SeenFrame | Break
 
 
 def walk_log(
-    files: Files, directory: str, *, from_lsn: int = 1, to_lsn: int | None = None, settings: LogSettings | None = None
+    files: Files,
+    directory: str,
+    *,
+    from_lsn: int = 1,
+    to_lsn: int | None = None,
+    bodies: bool = False,
+    settings: LogSettings | None = None,
 ) -> Iterator[Seen]:
     """What lies from one LSN to another, both included, in order."""
-    walk = _Walk(files, directory, settings if settings is not None else LogSettings())
+    walk = _Walk(files, directory, settings if settings is not None else LogSettings(), bodies)
     for seen in walk.run(from_lsn):
         if not isinstance(seen, SegmentStart):
             if to_lsn is not None and seen.first_lsn > to_lsn:
@@ -84,10 +93,11 @@ def walk_log(
 
 
 class _Walk:
-    def __init__(self, files: Files, directory: str, settings: LogSettings) -> None:
+    def __init__(self, files: Files, directory: str, settings: LogSettings, bodies: bool) -> None:
         self._files = files
         self._directory = directory
         self._settings = settings
+        self._bodies = bodies
         self._mark = read_mark_of(self._files, self._directory)
         self._end: ChainEnd | None = None
 
@@ -167,7 +177,8 @@ class _Walk:
             position, header, body = each
             gap = unpack_gap(body) if header.kind == Kind.GAP else None
             beyond_mark = mark is not None and header.lsn > mark.durable_lsn
-            held.append(SeenFrame(header, position, name, gap, beyond_mark))
+            stored = bytes(body) if self._bodies else None
+            held.append(SeenFrame(header, position, name, gap, beyond_mark, stored))
             if gap is not None or header.write_index + 1 == header.write_count:
                 yield from held
                 held.clear()

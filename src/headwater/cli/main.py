@@ -7,10 +7,15 @@ from typing import Annotated
 
 import typer
 
+from headwater.cli import topic_commands, topic_show
+from headwater.cli.append import append
 from headwater.cli.log_dump import dump
+from headwater.cli.log_rebuild import rebuild
 from headwater.cli.log_repair import repair
 from headwater.cli.log_verify import verify
 from headwater.cli.output import results, say
+from headwater.cli.read import read
+from headwater.cli.status import status
 from headwater.frames.segment_header import FORMAT
 
 app = typer.Typer(
@@ -22,12 +27,26 @@ app = typer.Typer(
     # An unexpected error is our mistake: its plain traceback is what a report needs.
     pretty_exceptions_enable=False,
 )
+topic = typer.Typer(help="Make, show, change and delete topics.", no_args_is_help=True, rich_markup_mode="markdown")
+app.add_typer(topic, name="topic")
 log = typer.Typer(help="Look at a log on disk, check it, mend it.", no_args_is_help=True, rich_markup_mode="markdown")
 app.add_typer(log, name="log")
+
+topic.command("create")(topic_commands.create)
+topic.command("list")(topic_show.list_topics)
+topic.command("describe")(topic_show.describe_topic)
+topic.command("alter")(topic_commands.alter)
+topic.command("delete")(topic_commands.delete)
+topic.command("compact")(topic_commands.compact)
+
+app.command("append")(append)
+app.command("read")(read)
+app.command("status")(status)
 
 log.command("verify")(verify)
 log.command("dump")(dump)
 log.command("repair")(repair)
+log.command("rebuild")(rebuild)
 
 
 def _show_version(wanted: bool) -> None:
@@ -50,7 +69,7 @@ def headwater(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Say which version this is, and leave."),
     ] = False,
 ) -> None:
-    """A durable event log for Python: tools to look at one, check it and mend it.
+    """A durable event log for Python: its topics, their rows, and tools to look at the log, check it and mend it.
 
     All results go to stdout and all else to stderr. Exit codes: 0 done, 1 a check FAILed, 2 another call is needed,
     3 HALTED (a person is needed), 75 try again. NO_COLOR is honoured.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from headwater.clock import Clock
 from headwater.errors import Unavailable
 from headwater.frames.bodies import GapReason
-from headwater.frames.frame import Header
+from headwater.frames.frame import Header, Kind
 from headwater.ids import NO_TOPIC, Lsn
 from headwater.log.device import SegmentInfo, TopicInSegment
 from headwater.log.frame_log import FrameLog
@@ -141,13 +141,19 @@ def _is_released(topic: int, share: TopicInSegment, covered_lsn: Lsn, ripe: Mapp
 
 def drain(log: FrameLog, name: str, *, released: Mapping[int, Release], covered_lsn: Lsn) -> Rewritten:
     """Rewrite a segment without the frames of topics that are released (past their grace: see past_grace), and
-    without state that is covered."""
+    without state that is covered.
+
+    A topic that keeps later frames keeps its schemas too: a segment describes the rows in it."""
+    shares = next((log.device.topics_in(segment) for segment in log.segments() if segment.name == name), {})
 
     def decide(header: Header, body: memoryview) -> bool:
         if header.topic_number == NO_TOPIC:
             return KEEP if header.lsn > covered_lsn else REMOVE
         release = released.get(header.topic_number)
-        return KEEP if release is None or header.lsn > release.lsn else REMOVE
+        if release is None:
+            return KEEP
+        lsn = shares[header.topic_number].last_lsn if header.kind == Kind.SCHEMA else header.lsn
+        return KEEP if lsn > release.lsn else REMOVE
 
     return rewrite_segment(log, name, decide, reason=GapReason.DRAINED)
 

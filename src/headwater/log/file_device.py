@@ -163,9 +163,7 @@ class FileDevice(FileReads):
         """Append the writes and sync them.  Unavailable: nothing of it is or will be there.
         OutcomeUnknown: it may be, and this open log is poisoned."""
         owner = self._owned()
-        size = sum(draft.frame_size for drafts, _ in writes for draft in drafts)
-        if self._is_time_to_roll(owner, size, append_time_us):
-            self._roll(owner)
+        self.make_room(sum([draft.frame_size for drafts, _ in writes for draft in drafts]), append_time_us)
         sealed = seal_writes(
             writes,
             owner.end,
@@ -180,6 +178,23 @@ class FileDevice(FileReads):
             raise self._take_back(owner, error) from error
         self._sync(owner.file.sync_data)
         return self._made_durable(owner, sealed, append_time_us)
+
+    def make_room(self, size: int, append_time_us: int) -> Lsn:
+        """Roll if a commit of this size and time would; returns the first LSN of the segment it will go into."""
+        owner = self._owned()
+        if self._is_time_to_roll(owner, size, append_time_us):
+            self._roll(owner)
+        return Lsn(owner.active.first_lsn)
+
+    def end(self) -> ChainEnd:
+        """Where the owner's log ends: the next LSN, and the chain value, epoch and append time of the last frame."""
+        owner = self._owned()
+        if owner.position > SEGMENT_FRAME_BYTES:
+            return owner.end
+        # Nothing is in this segment yet: the last frame is the one before it.
+        return ChainEnd(
+            owner.end.next_lsn, owner.active.opening.header.prev, owner.end.epoch, owner.end.append_time_us
+        )
 
     def _is_time_to_roll(self, owner: Owner, size: int, now_us: int) -> bool:
         settings = self._place.settings

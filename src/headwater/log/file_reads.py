@@ -40,6 +40,9 @@ from headwater.storage.files import File
 INDEXES_OPEN_MAX = 64
 _RELOADS_MAX = 10
 _PLANS_MAX = 10
+SCAN_PERCENT_MIN = 50
+"""A topic with at least this part of a segment is read by reading the segment through."""
+_DATA, _SPARSE, _GAP = int(Kind.DATA), int(Kind.SPARSE), int(Kind.GAP)
 
 
 class View(NamedTuple):
@@ -278,7 +281,10 @@ class FileReads:
             if lsn == before:
                 raise CorruptData("an index leads to no frame; run `headwater log verify`", lsn=lsn)
 
-    def _frames_in(self, view: View, number: int, from_lsn: int, to_lsn: int) -> Iterator[Frame]:
+    def _frames_in(
+        self, view: View, number: int, from_lsn: int, to_lsn: int, topic_number: int | None = None
+    ) -> Iterator[Frame]:
+        """The frames of a segment in this range, read one after the other; of one topic its rows alone."""
         segment = view.segments[number]
         newest = number == len(view.segments) - 1
         file = segment.open_file()
@@ -298,20 +304,29 @@ class FileReads:
                 segment.opening.salted,
                 chunk_bytes=self._place.settings.scan_chunk_bytes,
                 reuse=False,
+                wanted=None if topic_number is None else _is_wanted_for(topic_number),
             )
             name = str(segment.name)
             lsn = from_lsn
             # A valid frame with the right LSN can still be of another history, as a stale mirror gives it back.
             chain = segment.opening.chain if place.position == SEGMENT_FRAME_BYTES else None
             for position, header, body in scan:
-                if not _continues(header, body, lsn):
+                if header.lsn != lsn and not _stands_for(header, body, lsn):
                     raise _misled(name, position, lsn, header)
                 if chain is not None and header.prev != chain:
                     raise _unchained(name, position, lsn)
-                yield Frame(header, body, name, position)
+                if topic_number is None or _has_rows_of(header, topic_number):
+                    yield Frame(header, body, name, position)
                 lsn = header.lsn + 1
-                chain = chain_value(header, body)
-            if behind is None and not newest and scan.stop.position == end and chain != segment.end.chain:
+                # A rewritten frame keeps its chain value in its body, which may not have been wanted.
+                chain = chain_value(header, body) if body or not header.rewritten else None
+            if (
+                behind is None
+                and not newest
+                and scan.stop.position == end
+                and chain is not None
+                and chain != segment.end.chain
+            ):
                 raise _unchained(name, end, lsn)
             if scan.stop.position != end:
                 raise CorruptData(
@@ -322,6 +337,74 @@ class FileReads:
                 )
         finally:
             file.close()
+
+    # By topic --------------------------------------------------------------------------------
+
+    def frames_of_topic(self, topic_number: int, from_lsn: Lsn, to_lsn: Lsn) -> Iterator[Frame]:
+        """The durable frames with a topic's rows, DATA and SPARSE, from one LSN to another, both included, in order.
+
+        LSNs that the log has let go of are passed over.  Where the topic has most of a segment, the segment is read
+        in large chunks; elsewhere its index says where the topic's frames are."""
+        lsn: int = from_lsn
+        plans = 0
+        while True:
+            view = self._view
+            last = min(to_lsn, view.durable_lsn)
+            if view.segments:
+                lsn = max(lsn, view.segments[0].first_lsn)
+            if lsn > last:
+                return
+            number = self._number_of(view, lsn)
+            newest = number == len(view.segments) - 1
+            end = last if newest else min(last, view.segments[number].last_lsn)
+            try:
+                for frame in self._frames_of_topic_in(view, number, topic_number, lsn, end):
+                    yield frame
+                    lsn = frame.header.lsn + 1
+                    plans = 0
+            except FileNotFoundError:
+                plans += 1
+                if plans == _PLANS_MAX:
+                    raise
+                self._plan_again()
+                continue
+            lsn = max(lsn, end + 1)
+
+    def _frames_of_topic_in(
+        self, view: View, number: int, topic_number: int, from_lsn: int, to_lsn: int
+    ) -> Iterator[Frame]:
+        segment = view.segments[number]
+        index = self._index(view, number)
+        share = index.share_of(topic_number)
+        if share is None or share.last_lsn < from_lsn:
+            return iter(())
+        size = view.position if number == len(view.segments) - 1 else segment.size
+        if share.bytes * 100 >= size * SCAN_PERCENT_MIN or self._is_one_read(index, from_lsn, to_lsn, size):
+            return self._frames_in(view, number, from_lsn, to_lsn, topic_number)
+        return self._frames_of_topic_by_index(segment, index, topic_number, from_lsn, to_lsn)
+
+    @staticmethod
+    def _frames_of_topic_by_index(
+        segment: Segment, index: SegmentIndex, topic_number: int, from_lsn: int, to_lsn: int
+    ) -> Iterator[Frame]:
+        name = str(segment.name)
+        file = segment.open_file()
+        try:
+            for place in index.places_of_topic(topic_number, from_lsn):
+                if place.lsn > to_lsn:
+                    return
+                header, body = read_frame(file, place.position, segment.opening.salted)
+                if header.lsn != place.lsn or not _has_rows_of(header, topic_number):
+                    raise _misled(name, place.position, place.lsn, header)
+                yield Frame(header, body, name, place.position)
+        finally:
+            file.close()
+
+    def _is_one_read(self, index: SegmentIndex, from_lsn: int, to_lsn: int, size: int) -> bool:
+        """Is this range so short that it takes no more than one chunk?  So it is for whoever follows the log."""
+        first, behind = index.place_of(from_lsn), index.place_of(to_lsn + 1)
+        end = behind.position if behind is not None else size
+        return first is not None and end - first.position <= self._place.settings.scan_chunk_bytes
 
     # By partition and offset, by time ----------------------------------------------------------
 
@@ -460,13 +543,22 @@ def _why_not_up_to(mark: Mark | None, found: FoundSegments, log_start: int) -> H
     return None
 
 
-def _continues(header: Header, body: memoryview, lsn: int) -> bool:
-    if header.lsn == lsn:
-        return True
+def _stands_for(header: Header, body: memoryview, lsn: int) -> bool:
+    """Is it a gap with this LSN in it?"""
     if header.kind != Kind.GAP:
         return False
     gap = unpack_gap(body)
     return gap is not None and gap.first_lsn <= lsn <= gap.last_lsn
+
+
+def _is_wanted_for(topic_number: int) -> Callable[[Header], bool]:
+    """What a scan for a topic must look into: its rows, and gaps, which say in their bodies where they begin."""
+    return lambda header: header.kind == _GAP or _has_rows_of(header, topic_number)
+
+
+def _has_rows_of(header: Header, topic_number: int) -> bool:
+    kind = header.kind
+    return header.topic_number == topic_number and (kind == _DATA or kind == _SPARSE)
 
 
 def _unchained(segment: str, position: int, lsn: int) -> CorruptData:

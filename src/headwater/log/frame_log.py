@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from headwater.clock import Clock, Entropy, SystemClock, system_entropy
 from headwater.errors import Closed
@@ -25,7 +25,7 @@ from headwater.log.file_device import FileDevice
 from headwater.log.ownership import KnownOffsets
 from headwater.log.recovery import RecoveryReport
 from headwater.log.segments import LogPlace
-from headwater.log.writer import Form, Writer, each_alone
+from headwater.log.writer import Committed, Form, Request, Writer, each_alone
 from headwater.metrics import LogCounters
 from headwater.settings import LogSettings
 from headwater.storage.files import Files
@@ -37,16 +37,30 @@ class FrameLog:
     """An open log."""
 
     def __init__(
-        self, device: FileDevice, *, settings: LogSettings, clock: Clock, counters: LogCounters, form: Form
+        self,
+        device: FileDevice,
+        *,
+        settings: LogSettings,
+        clock: Clock,
+        counters: LogCounters,
+        form: Form = each_alone,
+        committed: Committed | None = None,
     ) -> None:
         self._device = device
         self._settings = settings
+        self.clock = clock
         self._durable_changed = threading.Condition()
         self._followers = 0
         self._closed = threading.Event()
         self.counters = counters
         self._writer = Writer(
-            device, settings=settings, clock=clock, counters=counters, on_durable=self._tell_followers, form=form
+            device,
+            settings=settings,
+            clock=clock,
+            counters=counters,
+            on_durable=self._tell_followers,
+            form=form,
+            committed=committed,
         )
 
     # Appending -------------------------------------------------------------------------------
@@ -58,6 +72,14 @@ class FrameLog:
     def append_future(self, drafts: Sequence[Draft]) -> Future[Receipt]:
         """Append one write without waiting; the future is done when it is durable."""
         return self._writer.append_future(drafts)
+
+    def submit(self, request: Request) -> Any:
+        """Append what a request asks for; its answer, once that is durable."""
+        return self._writer.submit(request)
+
+    def submit_future(self, request: Request) -> None:
+        """The same for a request that carries a future."""
+        self._writer.submit_future(request)
 
     def claim(self) -> RecoveryReport:
         """Become the owner now, and say what recovery found."""
@@ -91,7 +113,35 @@ class FrameLog:
             for frame in self._device.frames(lsn, last):
                 yield frame
                 lsn = Lsn(frame.header.lsn + 1)
-            if not follow or (to_lsn is not None and lsn > to_lsn) or not self._wait_beyond(last, timeout_s):
+            if not follow or (to_lsn is not None and lsn > to_lsn) or not self.wait_beyond(last, timeout_s):
+                return
+
+    def read_topic(
+        self,
+        topic_number: int,
+        from_lsn: Lsn = FIRST_LSN,
+        to_lsn: Lsn | None = None,
+        *,
+        follow: bool = False,
+        timeout_s: float | None = None,
+    ) -> Iterator[Frame]:
+        """The durable frames with a topic's rows, DATA and SPARSE, from an LSN on, in LSN order; what the log has let
+        go of is passed over.  With `follow` as `read`: frames of other topics do not put off its `timeout_s`."""
+        lsn = from_lsn
+        waiting_since_s: float | None = None
+        while True:
+            durable = self.durable_lsn()
+            last = durable if to_lsn is None else Lsn(min(durable, to_lsn))
+            for frame in self._device.frames_of_topic(topic_number, lsn, last):
+                yield frame
+                waiting_since_s = None
+            lsn = Lsn(max(lsn, last + 1))
+            if not follow or (to_lsn is not None and lsn > to_lsn):
+                return
+            now_s = self.clock.monotonic_s()
+            waiting_since_s = now_s if waiting_since_s is None else waiting_since_s
+            left_s = None if timeout_s is None else timeout_s - (now_s - waiting_since_s)
+            if (left_s is not None and left_s <= 0) or not self.wait_beyond(last, left_s):
                 return
 
     def read_partition(self, topic_number: int, partition: int, offset: int = 0) -> Iterator[Frame]:
@@ -104,6 +154,11 @@ class FrameLog:
         self._device.refresh()
         return self._device.find(topic_number, partition, offset)
 
+    def first_offset(self, topic_number: int, partition: int) -> int | None:
+        """The offset with which the first durable frame of a partition begins; nothing where none is left."""
+        frame = next(iter(self.read_partition(topic_number, partition)), None)
+        return None if frame is None else frame.header.base_offset
+
     def find_time(self, time_us: int) -> Lsn | None:
         """The first LSN appended at or after this time."""
         self._device.refresh()
@@ -114,7 +169,7 @@ class FrameLog:
             with self._durable_changed:
                 self._durable_changed.notify_all()
 
-    def _wait_beyond(self, lsn: Lsn, timeout_s: float | None) -> bool:
+    def wait_beyond(self, lsn: Lsn, timeout_s: float | None) -> bool:
         """Wait until something after `lsn` is durable; False when there will not be."""
         waited_s = 0.0
         poll_s = self._settings.follow_poll_s
@@ -189,12 +244,14 @@ def open_log(
     known_offsets: KnownOffsets | None = None,
     undamaged_part: bool = False,
     form: Form = each_alone,
+    committed: Committed | None = None,
 ) -> FrameLog:
     """Open a log for reading; the first append makes this process its owner.
 
     `log_start` is the first LSN that the log must still hold; it rises with each deletion, and whoever records
     deletions knows it.  `known_offsets` gives next offsets that are remembered elsewhere, so that none is given
     out twice even if an index is lost.  With `undamaged_part` a halted log can be read up to its damage, not written.
+    `form` makes writes of requests and `committed` is told of them (writer.py).
     """
     settings = settings if settings is not None else LogSettings()
     clock = clock if clock is not None else SystemClock()
@@ -208,7 +265,7 @@ def open_log(
         known_offsets=known_offsets,
     )
     device.recover(undamaged_part=undamaged_part)
-    return FrameLog(device, settings=settings, clock=clock, counters=counters, form=form)
+    return FrameLog(device, settings=settings, clock=clock, counters=counters, form=form, committed=committed)
 
 
 def _constant(value: int) -> Callable[[], int]:

@@ -38,6 +38,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from headwater.frames.bodies import unpack_gap
@@ -54,6 +55,8 @@ assert _FOOTER.size == FOOTER_BYTES
 
 _DATA, _SPARSE, _GAP = int(Kind.DATA), int(Kind.SPARSE), int(Kind.GAP)
 _U32, _U64, _I64 = struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("<q")
+_WINDOW_FRAMES = 4096
+"""How many frames' places are read from an index file at a time."""
 _PARTITION_MASK = (1 << 32) - 1
 
 
@@ -95,6 +98,10 @@ class SegmentIndex(Protocol):
         """The frames of a partition that hold this offset or a later one, in order."""
         ...
 
+    def places_of_topic(self, topic_number: int, from_lsn: int) -> Iterator[Place]:
+        """The data and sparse frames of a topic, of all its partitions, from this LSN on, in LSN order."""
+        ...
+
     def next_offset(self, key: int) -> int:
         """The offset after the partition's last at the segment's end; 0 where it has none yet."""
         ...
@@ -104,6 +111,10 @@ class SegmentIndex(Protocol):
         ...
 
     def topics(self) -> Mapping[int, TopicShare]: ...
+
+    def share_of(self, topic_number: int) -> TopicShare | None:
+        """What one topic has here, without looking at the others."""
+        ...
 
 
 class ActiveIndex:
@@ -121,6 +132,7 @@ class ActiveIndex:
         self._bases = array("Q")
         self._counts = array("I")
         self._ordinals: dict[int, array[int]] = {}
+        self._by_topic: dict[int, list[array[int]]] = {}
         self._next_offsets = dict(next_offsets)
         self._topics: dict[int, TopicShare] = {}
         self._count = 0
@@ -171,7 +183,7 @@ class ActiveIndex:
             key = topic_number << 32 | partition
             ordinals = self._ordinals.get(key)
             if ordinals is None:
-                ordinals = self._ordinals[key] = array("I")
+                ordinals = self._add_partition(key, array("I"))
             ordinals.append(ordinal)
             self._next_offsets[key] = base_offset + offset_count
         if kind != _GAP:
@@ -184,8 +196,16 @@ class ActiveIndex:
             share.last_lsn = lsn
         self._count = ordinal + 1
 
+    def _add_partition(self, key: int, ordinals: array[int]) -> array[int]:
+        self._ordinals[key] = ordinals
+        self._by_topic.setdefault(key >> 32, []).append(ordinals)
+        return ordinals
+
     def place_of(self, lsn: int) -> Place | None:
-        return self._place(bisect_left(self._lsns, max(lsn - self.first_lsn, 0), 0, self._count))
+        return self._place(self._first_at(lsn))
+
+    def _first_at(self, lsn: int) -> int:
+        return bisect_left(self._lsns, max(lsn - self.first_lsn, 0), 0, self._count)
 
     def place_at_time(self, time_us: int) -> Place | None:
         return self._place(bisect_left(self._times, time_us, 0, self._count))
@@ -203,6 +223,16 @@ class ActiveIndex:
             yield place
             at += 1
 
+    def places_of_topic(self, topic_number: int, from_lsn: int) -> Iterator[Place]:
+        first = self._first_at(from_lsn)
+        # Slices are copies, so that the writer can go on adding to the arrays.
+        parts = [own[bisect_left(own, first) :] for own in tuple(self._by_topic.get(topic_number, ()))]
+        for ordinal in parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts)):
+            place = self._place(ordinal)
+            if place is None:
+                return
+            yield place
+
     def next_offset(self, key: int) -> int:
         return self._next_offsets.get(key, 0)
 
@@ -211,6 +241,9 @@ class ActiveIndex:
 
     def topics(self) -> Mapping[int, TopicShare]:
         return self._topics
+
+    def share_of(self, topic_number: int) -> TopicShare | None:
+        return self._topics.get(topic_number)
 
     def pack(self, opening: bytes, end: ChainEnd, segment_bytes: int, created_us: int) -> bytes:
         """The index file of the segment that begins with `opening` and ends here."""
@@ -375,8 +408,10 @@ class SealedIndex:
         self._shares_at = self._sizes_at + 4 * p
 
     def place_of(self, lsn: int) -> Place | None:
-        wanted = max(lsn - self.footer.first_lsn, 0)
-        return self._place(bisect_left(range(self.footer.frames), wanted, key=self._lsn_at))
+        return self._place(self._first_at(lsn))
+
+    def _first_at(self, lsn: int) -> int:
+        return bisect_left(range(self.footer.frames), max(lsn - self.footer.first_lsn, 0), key=self._lsn_at)
 
     def place_at_time(self, time_us: int) -> Place | None:
         return self._place(bisect_left(range(self.footer.frames), time_us, key=self._time_at))
@@ -393,6 +428,31 @@ class SealedIndex:
             assert place is not None
             yield place
 
+    def places_of_topic(self, topic_number: int, from_lsn: int) -> Iterator[Place]:
+        ordinals = self._ordinals_of_topic(topic_number)
+        first_lsn, frames = self.footer.first_lsn, self.footer.frames
+        lsns = units = array("I")
+        start = end = 0
+        for at in range(bisect_left(ordinals, self._first_at(from_lsn)), len(ordinals)):
+            ordinal = ordinals[at]
+            if ordinal >= end:
+                start, end = ordinal, min(ordinal + _WINDOW_FRAMES, frames)
+                lsns = _read_array(self._file, "I", 4 * start, end - start)
+                units = _read_array(self._file, "I", self._units_at + 4 * start, end - start)
+            yield Place(lsns[ordinal - start] + first_lsn, units[ordinal - start] * UNIT_BYTES)
+
+    def _ordinals_of_topic(self, topic_number: int) -> array[int]:
+        """Of its data and sparse frames, rising.  The entries of a topic lie together, one partition after another."""
+        partitions = range(self.footer.partitions)
+        low = bisect_left(partitions, topic_number << 32, key=self._key_at)
+        high = bisect_left(partitions, topic_number + 1 << 32, lo=low, key=self._key_at)
+        if low == high:
+            return array("I")
+        firsts = _read_array(self._file, "I", self._firsts_at + 4 * low, high - low)
+        sizes = _read_array(self._file, "I", self._sizes_at + 4 * low, high - low)
+        ordinals = _read_array(self._file, "I", self._ordinals_at + 4 * firsts[0], sum(sizes))
+        return ordinals if high - low == 1 else array("I", sorted(ordinals))
+
     def next_offset(self, key: int) -> int:
         at = self._partition_at(key)
         return 0 if at is None else self._u64(self._nexts_at, at)
@@ -403,17 +463,26 @@ class SealedIndex:
         return nexts
 
     def topics(self) -> Mapping[int, TopicShare]:
-        t = self.footer.topics
-        at = self._shares_at
-        return {
-            self._u32(at, i): TopicShare(
-                self._u32(at + 4 * t, i),
-                self._u64(at + 8 * t, i),
-                self._u64(at + 16 * t, i),
-                self._u64(at + 24 * t, i),
-            )
-            for i in range(t)
-        }
+        t, at = self.footer.topics, self._shares_at
+        columns = [
+            _read_array(self._file, "I", at, t),
+            _read_array(self._file, "I", at + 4 * t, t),
+            _read_array(self._file, "Q", at + 8 * t, t),
+            _read_array(self._file, "Q", at + 16 * t, t),
+            _read_array(self._file, "Q", at + 24 * t, t),
+        ]
+        return {topic: TopicShare(*share) for topic, *share in zip(*columns, strict=True)}
+
+    def share_of(self, topic_number: int) -> TopicShare | None:
+        t, at = self.footer.topics, self._shares_at
+        i = bisect_left(range(t), topic_number, key=lambda each: self._u32(at, each))
+        return self._share(i) if i < t and self._u32(at, i) == topic_number else None
+
+    def _share(self, i: int) -> TopicShare:
+        t, at = self.footer.topics, self._shares_at
+        return TopicShare(
+            self._u32(at + 4 * t, i), self._u64(at + 8 * t, i), self._u64(at + 16 * t, i), self._u64(at + 24 * t, i)
+        )
 
     def close(self) -> None:
         self._file.close()
@@ -490,7 +559,7 @@ def load_active(file: File, footer: Footer) -> ActiveIndex | None:
         index._counts[ordinal] = counts[entry]
     for key, first, size in zip(sorted(nexts), firsts, sizes, strict=True):
         if size:
-            index._ordinals[key] = ordinals[first : first + size]
+            index._add_partition(key, ordinals[first : first + size])
     index._topics = dict(sealed.topics())
     index._count = n
     return index

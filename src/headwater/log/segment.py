@@ -7,7 +7,7 @@ NOT HERE The chain over frames: chain.py.  What a stop means: recovery.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headwater.errors import CorruptData
@@ -22,7 +22,9 @@ from headwater.frames.frame import (
     salt_crc,
 )
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, SegmentHeader, decode_segment_frame
-from headwater.storage.files import File
+from headwater.storage.files import File, ShortRead
+
+_HEADER_BYTES_MAX = 255 * UNIT_BYTES
 
 
 @dataclass(frozen=True)
@@ -68,34 +70,52 @@ class Scan:
 
     With `reuse` the bodies are good only until the next one is asked for; without, each chunk
     is memory of its own and the bodies may be kept.
+
+    A frame that is not `wanted` comes with an empty body: its header has been checked, its body has not, and is
+    not even read where it goes on behind the chunk.
     """
 
-    def __init__(self, file: File, start: int, end: int, salted: int, *, chunk_bytes: int, reuse: bool = True) -> None:
+    def __init__(
+        self,
+        file: File,
+        start: int,
+        end: int,
+        salted: int,
+        *,
+        chunk_bytes: int,
+        reuse: bool = True,
+        wanted: Callable[[Header], bool] | None = None,
+    ) -> None:
         assert start % UNIT_BYTES == 0
         self._file = file
         self._start = start
         self._end = end
         self._salted = salted
         # At least the longest header that the format allows, so that one read always holds a header.
-        self._chunk_bytes = max(chunk_bytes, 256 * UNIT_BYTES)
-        self._reuse = reuse
+        self._chunk_bytes = max(chunk_bytes, _HEADER_BYTES_MAX)
+        self._buffer: bytearray | None = bytearray() if reuse else None
+        self._wanted = wanted
         self.stop = Stop(start, NoFrame.END)
         """Where and why it stopped: true once the iteration is over."""
 
     def __iter__(self) -> Iterator[tuple[int, Header, memoryview]]:
-        position = self._start
-        buffer = bytearray(0)
-        view = memoryview(buffer)
-        base = position
+        position = base = self._start
+        view = memoryview(b"")
         salted = self._salted
+        is_wanted = self._wanted
+        size = 0
         while True:
             at = position - base
             header = decode_header(view, at, salted) if len(view) - at >= UNIT_BYTES else NoFrame.SHORT
-            wanted = self._chunk_bytes
             if not isinstance(header, NoFrame):
                 body_size = header.body_size
                 start = header.header_units * UNIT_BYTES
                 size = start + body_size + header.padding_size
+                if is_wanted is not None and not is_wanted(header) and position + size <= self._end:
+                    yield position, header, view[:0]
+                    position += size
+                    size = 0
+                    continue
                 if at + size <= len(view):
                     broken = check_body(header, view, at)
                     if broken is not None:
@@ -105,24 +125,40 @@ class Scan:
                     yield position, header, view[start : start + body_size]
                     position += size
                     continue
-                wanted = max(size, wanted)
             elif header is not NoFrame.SHORT:
                 self.stop = Stop(position, header)
                 return
             # The frame goes on behind what has been read: read from its beginning, if there is more.
-            available = self._end - position
-            wanted = min(wanted, available)
+            wanted = min(self._next_read_bytes(size), self._end - position)
             if at == 0 and wanted <= len(view):
                 self.stop = Stop(position, self._why_short(header, view))
                 return
-            if not self._reuse or wanted > len(buffer):
-                view = memoryview(b"")
-                buffer = bytearray(wanted)
-            got = self._file.read_into(position, memoryview(buffer)[:wanted])
-            if got < wanted:
-                self._end = position + got
-            view = memoryview(buffer)[:got]
+            view = memoryview(b"")
+            view = self._read(position, wanted)
+            if len(view) < wanted:
+                self._end = position + len(view)
             base = position
+
+    def _next_read_bytes(self, frame_bytes: int) -> int:
+        """A chunk, cut where frames as long as this one, the last that was read, would end: a frame that is read
+        only in part is read again."""
+        if frame_bytes > self._chunk_bytes:
+            return frame_bytes
+        rest = self._chunk_bytes % frame_bytes if frame_bytes else 0
+        return max(self._chunk_bytes - rest, _HEADER_BYTES_MAX)
+
+    def _read(self, position: int, wanted: int) -> memoryview:
+        buffer = self._buffer
+        if buffer is None:
+            # As new bytes: memory that is cleared before it is filled is gone over twice.
+            try:
+                return memoryview(self._file.read_at(position, wanted))
+            except ShortRead:
+                buffer = bytearray(wanted)
+        elif wanted > len(buffer):
+            buffer = self._buffer = bytearray(wanted)
+        got = self._file.read_into(position, memoryview(buffer)[:wanted])
+        return memoryview(buffer)[:got]
 
     @staticmethod
     def _why_short(header: Header | NoFrame, view: memoryview) -> NoFrame:

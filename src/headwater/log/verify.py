@@ -8,7 +8,7 @@ NOTE     is something that a crash, or another process at work, may leave, or th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 
 from headwater.errors import UnknownFormat
@@ -81,6 +81,8 @@ class VerifyReport:
     last_lsn: int = 0
     durable_lsn: int = 0
     epoch: int = 0
+    last_topic_number: int = 0
+    """The highest that a frame carries."""
     findings: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
 
@@ -131,12 +133,16 @@ def _has_no_header(files: Files, path: str) -> bool:
 Progress = Callable[[int, int], None]
 """Told, now and then, how many bytes of how many have been read."""
 
+LogStart = int | Callable[[], int | None] | None
+"""The first LSN that the log must still hold, or who knows it: asked once the directory has been read, because an owner
+at work says so before it deletes.  None: the log may begin anywhere."""
+
 
 def verify_log(
     files: Files,
     directory: str = "log",
     *,
-    log_start: int | None = None,
+    log_start: LogStart = None,
     to_lsn: int | None = None,
     settings: LogSettings | None = None,
     progress: Progress | None = None,
@@ -165,8 +171,11 @@ class _Verification:
         self._previous: SegmentName | None = None
         self.report = VerifyReport(directory)
 
-    def run(self, log_start: int | None, to_lsn: int | None) -> None:
+    def run(self, log_start: LogStart, to_lsn: int | None) -> None:
+        # The mark first: what it names is in any directory that is read after it, however fast an owner rolls.
+        mark = self._look_at_mark()
         listing = sort_names(self._files.list(self._directory))
+        log_start = log_start() if callable(log_start) else log_start
         for name in listing.foreign:
             if name.endswith(DAMAGED):
                 self._note(NoteName.SET_ASIDE, "damaged bytes, kept by a repair; yours to remove", name)
@@ -174,7 +183,6 @@ class _Verification:
                 self._note(NoteName.FOREIGN_FILE, "not a file of this log; it is never touched", name)
         for name in listing.temporaries:
             self._note(NoteName.LEFT_OVER, "left by a crash; the next owner removes it", name)
-        mark = self._look_at_mark()
         choice = choose_segments(self._files, self._directory, listing.segments)
         for headless in choice.headless:
             self._find(FindingName.HEADLESS_SEGMENT, "a rewritten generation has no valid header", str(headless))
@@ -355,6 +363,7 @@ class _Verification:
             self._check_against_mark(name, end, size, mark)
         report.bytes += size
         report.last_lsn = end.next_lsn - 1
+        report.last_topic_number = max(report.last_topic_number, *index.topics(), 0)
         report.epoch = max(report.epoch, end.epoch)
         self._end = end
         if intact:
@@ -440,6 +449,9 @@ class _Verification:
                 offsets = index.next_offsets()
                 for key, following in (known or {}).items():
                     offsets[key] = max(offsets.get(key, 0), following)
+            if footer is not None and self._previous is None and end.next_lsn == name.first_lsn:
+                # It holds nothing, and what came before it is forgotten: it alone knows when that was.
+                end = replace(end, append_time_us=footer.append_time_us)
             expected = index.pack(opening.data, end, size, opening.header.created_us)
             actual = saved.read_at(0, saved.size())
         finally:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headwater.clock import Clock
 from headwater.errors import Closed, HeadwaterError, Unavailable
@@ -43,7 +43,7 @@ class Request:
 
     __slots__ = ("_future", "_wake", "drafts", "error", "frame_bytes", "leads", "receipt", "waiting")
 
-    def __init__(self, drafts: Sequence[Draft], frame_bytes: int, future: Future[Receipt] | None) -> None:
+    def __init__(self, drafts: Sequence[Draft], frame_bytes: int, future: Future[Any] | None) -> None:
         self.drafts = drafts
         self.frame_bytes = frame_bytes
         self.receipt: Receipt | None = None
@@ -59,10 +59,14 @@ class Request:
     def done(self) -> bool:
         return self.receipt is not None or self.error is not None
 
+    def result(self, receipt: Receipt) -> Any:
+        """What the caller is told; a kind of request with an answer of its own says it here."""
+        return receipt
+
     def answer(self, receipt: Receipt) -> None:
         self.receipt = receipt
         if self._future is not None:
-            self._future.set_result(receipt)
+            self._future.set_result(self.result(receipt))
         elif self.waiting:
             self.wake()
 
@@ -84,9 +88,17 @@ class Request:
 class Sequencer:
     """Gives out offsets while a commit is formed; they count only if the commit succeeds."""
 
-    def __init__(self, committed: dict[int, int]) -> None:
-        self._committed = committed
+    def __init__(self, device: Device, append_time_us: int, lead_bytes: int) -> None:
+        self.append_time_us = append_time_us
+        """What every frame of the commit will say."""
+        self._device = device
+        self._lead_bytes = lead_bytes
+        self._committed = device.next_offsets()
         self._taken: dict[int, int] = {}
+
+    def make_room(self, size_bytes: int) -> Lsn:
+        """Roll now if a commit of this size would: the first LSN of the segment into which it will go."""
+        return self._device.make_room(size_bytes + self._lead_bytes, self.append_time_us)
 
     def next_offset(self, key: int) -> int:
         taken = self._taken.get(key)
@@ -96,9 +108,12 @@ class Sequencer:
         """The base offset of this draft."""
         if draft.kind != _DATA:
             return 0
-        key = draft.topic_number << 32 | draft.partition
+        return self.take_rows(draft.topic_number << 32 | draft.partition, draft.row_count)
+
+    def take_rows(self, key: int, rows: int) -> int:
+        """The offset of the first of these rows."""
         base = self.next_offset(key)
-        self._taken[key] = base + draft.row_count
+        self._taken[key] = base + rows
         return base
 
 
@@ -112,6 +127,10 @@ class FormedWrite:
 
 
 Form = Callable[[Sequence[Request], Sequencer], list[FormedWrite]]
+"""Makes writes of requests, under the baton.  It may refuse or answer some itself, and join others into one write."""
+
+Committed = Callable[[Sequence[FormedWrite], Sequence[Receipt]], None]
+"""Is told of the writes of a commit that has become durable, under the baton, before anybody is answered."""
 
 
 def each_alone(requests: Sequence[Request], sequencer: Sequencer) -> list[FormedWrite]:
@@ -132,6 +151,7 @@ class Writer:
         counters: LogCounters,
         on_durable: Callable[[], None],
         form: Form = each_alone,
+        committed: Committed | None = None,
     ) -> None:
         self._device = device
         self._settings = settings
@@ -139,6 +159,7 @@ class Writer:
         self._counters = counters
         self._on_durable = on_durable
         self._form = form
+        self._committed = committed
         self._pid = os.getpid()
         self._queue: deque[Request] = deque()
         self._baton = threading.Lock()
@@ -159,7 +180,15 @@ class Writer:
 
     def append(self, drafts: Sequence[Draft]) -> Receipt:
         """Append one write and return when it is durable."""
-        request = Request(drafts, self._check(drafts), None)
+        receipt: Receipt = self._wait_for(Request(drafts, self._check(drafts), None))
+        return receipt
+
+    def submit(self, request: Request) -> Any:
+        """Append what a request asks for and return its answer when that is durable."""
+        self._check_usable()
+        return self._wait_for(request)
+
+    def _wait_for(self, request: Request) -> Any:
         try:
             self._enqueue(request)
             if self._baton.acquire(blocking=False):
@@ -174,17 +203,25 @@ class Writer:
         if request.error is not None:
             raise request.error
         assert request.receipt is not None
-        return request.receipt
+        return request.result(request.receipt)
 
     def append_future(self, drafts: Sequence[Draft]) -> Future[Receipt]:
         """Append one write; the future is done when it is durable.  What is called back by it runs in the middle of
         the writer's work, and must not wait for the log."""
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
-        self._enqueue(Request(drafts, self._check(drafts), future))
+        self._queue_future(Request(drafts, self._check(drafts), future))
+        return future
+
+    def submit_future(self, request: Request) -> None:
+        """Queue a request that carries a future, which is done when what it asks for is durable."""
+        self._check_usable()
+        self._queue_future(request)
+
+    def _queue_future(self, request: Request) -> None:
+        self._enqueue(request)
         if self._baton.acquire(blocking=False):
             self._signal("lead")
-        return future
 
     def under_baton(self, act: Callable[[], T]) -> T:
         """Do something that nobody may append beside: a roll, a deletion, a replaced segment."""
@@ -327,20 +364,22 @@ class Writer:
     def _commit_formed(self, requests: list[Request]) -> None:
         device = self._device
         self._ensure_claimed()
-        sequencer = Sequencer(device.next_offsets())
-        formed = self._form(requests, sequencer)
-        if not formed:
-            return
-        writes = [(write.drafts, write.base_offsets) for write in formed]
-        lead_frames = 0
-        if self._epoch_to_write is not None:
-            claim = self._epoch_to_write
-            writes.insert(0, ((Draft(Kind.EPOCH, pack_epoch(claim.epoch, claim.token)),), (0,)))
-            lead_frames = 1
         # Strictly rising, so that no two attempts can ever make the same frame: a write that was taken back
         # cannot be mistaken for a part of the one that follows it.
         append_time_us = max(self._clock.now_us(), device.last_append_time_us() + 1, self._attempt_time_us + 1)
         self._attempt_time_us = append_time_us
+        lead: list[Draft] = []
+        if self._epoch_to_write is not None:
+            claim = self._epoch_to_write
+            lead.append(Draft(Kind.EPOCH, pack_epoch(claim.epoch, claim.token)))
+        lead_frames = len(lead)
+        sequencer = Sequencer(device, append_time_us, sum([draft.frame_size for draft in lead]))
+        formed = self._form(requests, sequencer)
+        if not formed:
+            return
+        writes = [(write.drafts, write.base_offsets) for write in formed]
+        if lead:
+            writes.insert(0, (lead, (0,)))
         ticket = device.commit(writes, append_time_us)
         ticket.wait()
         if self._epoch_to_write is not None:
@@ -348,11 +387,15 @@ class Writer:
             self._epoch_to_write = None
         lsn = ticket.first_lsn + lead_frames
         counters = self._counters
-        self._on_durable()
+        receipts = []
         for write in formed:
-            count = len(write.drafts)
-            receipt = Receipt(Lsn(lsn), Lsn(lsn + count - 1), tuple(map(Offset, write.base_offsets)), append_time_us)
-            lsn += count
+            last_lsn = lsn + len(write.drafts) - 1
+            receipts.append(Receipt(Lsn(lsn), Lsn(last_lsn), tuple(map(Offset, write.base_offsets)), append_time_us))
+            lsn = last_lsn + 1
+        if self._committed is not None:
+            self._committed(formed, receipts)
+        self._on_durable()
+        for write, receipt in zip(formed, receipts, strict=True):
             for request in write.requests:
                 counters.appends += 1
                 request.answer(receipt)

@@ -207,7 +207,7 @@ _READS: Final = frozenset({"open", "list", "read_at", "read_into", "size"})
 class SimulatedFiles:
     """A directory tree in memory.
 
-    `calls`          every call so far, as (verb, name)
+    `calls`          every call so far, as (verb, name), unless made with remember_calls=False
     `before_call`    is told (verb, name) before each call that changes or syncs something; it may
                      take crash states, and what it raises goes to the caller in place of the call
     `capacity_bytes` the sum of all sizes at which ENOSPC begins, after a part that still fitted
@@ -215,12 +215,13 @@ class SimulatedFiles:
 
     __slots__ = (
         "_changes", "_directories", "_disk_names", "_faults", "_freed", "_guard", "_last_number",
-        "_locks", "_names", "_short_sizes", "before_call", "calls", "capacity_bytes", "seed",
+        "_locks", "_names", "_remember_calls", "_short_sizes", "before_call", "calls", "capacity_bytes", "seed",
     )  # fmt: skip
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, remember_calls: bool = True) -> None:
         self.seed = seed
         self.calls: list[tuple[str, str]] = []
+        self._remember_calls = remember_calls
         self.before_call: Callable[[str, str], None] | None = None
         self.capacity_bytes: int | None = None
         self._guard = Guard()
@@ -498,7 +499,8 @@ class SimulatedFiles:
         """Note the call down, and find the fault that it meets."""
         if self.before_call is not None and verb not in _READS:
             self.before_call(verb, name)
-        self.calls.append((verb, name))
+        if self._remember_calls:
+            self.calls.append((verb, name))
         if not self._faults:
             return None
         with self._guard:

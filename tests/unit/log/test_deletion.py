@@ -12,7 +12,7 @@ import pytest
 from headwater.errors import Forgotten, PinExpired, Unavailable
 from headwater.frames.frame import Kind
 from headwater.ids import Lsn
-from headwater.log import FrameLog, SegmentInfo
+from headwater.log import Draft, FrameLog, SegmentInfo
 from headwater.log.deletion import (
     Deletion,
     DeletionIntent,
@@ -502,6 +502,20 @@ def test_a_drain_keeps_what_lies_behind_the_release_and_behind_the_cover() -> No
     kept = [(frame.header.lsn, Kind(frame.header.kind).name) for frame in stored_in(files, f"log/{done.new}")]
     # The epoch and the first rows of topic 1 are gone; the state of LSN 4 is not covered.
     assert kept == [(2, "GAP"), (3, "DATA"), (4, "METADATA"), (5, "DATA"), (6, "DATA")]
+
+
+@pytest.mark.parametrize(("up_to", "kept"), [(5, [2, 4, 6]), (6, [])], ids=["rows are kept", "all may go"])
+def test_a_drain_keeps_the_schemas_of_a_topic_whose_later_rows_it_keeps(up_to: int, kept: list[int]) -> None:
+    files, world = simulated()
+    with world.open() as log:
+        schema = Draft(Kind.SCHEMA, b"columns", topic_number=1)
+        fill(log, [[[schema, rows(1)], [schema, rows(1)], [rows(1)]], [[rows(2)]]])
+        names = [segment.name for segment in log.segments()]
+
+        done = drain(log, names[0], released=released({1: up_to}), covered_lsn=Lsn(1000))
+
+    left = [frame.lsn for frame in stored_in(files, f"log/{done.new}") if frame.header.topic_number == 1]
+    assert left == kept
 
 
 @pytest.mark.parametrize("pinned", [1, 6])

@@ -150,6 +150,61 @@ def test_a_partition_without_a_frame_here_has_no_places(form: Callable[[ActiveIn
     assert list(index.places(partition_key(99, 0), 0)) == []
 
 
+OF_TWO_TOPICS = index_of(
+    frame(11, partition=3),
+    frame(12, topic_number=2, partition=1),
+    frame(13, partition=1),
+    frame(14, kind=Kind.SCHEMA, row_count=0),
+    frame(15, partition=3, base_offset=1),
+    frame(16, topic_number=2, partition=1, base_offset=1),
+    frame(19, kind=Kind.GAP, topic_number=0, row_count=0, body_size=40, padding_size=88),
+    frame(20, kind=Kind.SPARSE, partition=0, row_count=1, offset_count=4),
+    frame(21, partition=1, base_offset=1),
+    first_lsn=11,
+    before={partition_key(1, 2): 8, partition_key(3, 0): 5},
+)
+
+
+@every_form
+def test_the_rows_of_a_topic_are_found_in_lsn_order_over_its_partitions(
+    form: Callable[[ActiveIndex], SegmentIndex],
+) -> None:
+    index = form(OF_TWO_TOPICS)
+
+    found = {lsn: [place.lsn for place in index.places_of_topic(1, lsn)] for lsn in (1, 11, 12, 16, 20, 21, 22)}
+
+    every = [11, 13, 15, 20, 21]
+    assert found == {1: every, 11: every, 12: every[1:], 16: [20, 21], 20: [20, 21], 21: [21], 22: []}
+    assert list(index.places_of_topic(2, 0)) == [Place(12, 384), Place(16, 256 + 5 * 128)]
+
+
+@every_form
+def test_a_topic_without_rows_here_has_no_places(form: Callable[[ActiveIndex], SegmentIndex]) -> None:
+    index = form(OF_TWO_TOPICS)
+
+    assert [list(index.places_of_topic(topic, 0)) for topic in (0, 3, 4)] == [[], [], []]
+
+
+@every_form
+def test_the_rows_of_a_topic_are_found_however_many_frames_lie_between(
+    form: Callable[[ActiveIndex], SegmentIndex],
+) -> None:
+    own = {1, 4096, 4097, 4098, 9000, 9999}
+    index = form(index_of(*(frame(lsn, topic_number=1 if lsn in own else 2) for lsn in range(1, 10_001))))
+
+    assert list(index.places_of_topic(1, 2)) == [Place(lsn, 128 * lsn + 128) for lsn in sorted(own - {1})]
+
+
+@every_form
+def test_the_share_of_one_topic_is_the_one_among_all(form: Callable[[ActiveIndex], SegmentIndex]) -> None:
+    index = form(OF_TWO_TOPICS)
+
+    assert {topic: index.share_of(topic) for topic in range(5)} == {
+        **dict.fromkeys(range(5), None),
+        **index.topics(),
+    }
+
+
 @every_form
 def test_the_next_offset_of_every_partition_of_the_log_is_known(form: Callable[[ActiveIndex], SegmentIndex]) -> None:
     index = form(SMALL)
@@ -191,6 +246,7 @@ def test_a_reader_does_not_see_a_frame_before_all_of_it_is_there() -> None:
 
     assert index.place_of(3) is None
     assert [place.lsn for place in index.places(partition_key(1, 0), 0)] == [1, 2]
+    assert [place.lsn for place in index.places_of_topic(1, 0)] == [1, 2]
 
 
 def test_a_gap_hands_on_the_next_offsets_of_what_it_stands_for_and_never_lowers_one() -> None:

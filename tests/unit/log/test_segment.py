@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import pytest
 
 from headwater.errors import CorruptData
@@ -30,6 +33,25 @@ def some_frames(count: int = 3, body: bytes = b"rows") -> SegmentBuilder:
     for _ in range(count):
         built.add(Kind.DATA, body)
     return built
+
+
+class Counted:
+    """A file that counts the bytes that are asked of it."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        self.bytes += size
+        return self._file.read_at(position, size)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        self.bytes += len(buffer)
+        return self._file.read_into(position, buffer)
 
 
 def scan_of(
@@ -126,6 +148,73 @@ def test_a_scan_with_reuse_reads_many_chunks_into_the_same_memory() -> None:
     bodies = [body for _, _, body in scan]
 
     assert len({id(body.obj) for body in bodies}) == 1
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+@pytest.mark.parametrize("body_bytes", [100, 40_000, 3 * LONGEST_HEADER_BYTES])
+def test_frames_that_are_all_as_long_are_read_once(body_bytes: int, reuse: bool) -> None:
+    built = some_frames(40, bytes(body_bytes))
+    file: Any = Counted(file_of(built.data))
+
+    scan = Scan(file, 256, len(built.data), built.salted, chunk_bytes=1 << 16, reuse=reuse)
+    found = [header.lsn for _, header, _ in scan]
+
+    assert found == list(range(1, 41))
+    # Before the first frame nobody knows how long they are.
+    assert file.bytes <= len(built.data) + (1 << 16)
+
+
+def test_frames_of_any_lengths_are_found_whichever_came_before() -> None:
+    chance = Random(3)
+    built = begun()
+    for _ in range(300):
+        units = chance.choice([0, 0, 0, 20, 200, 254])
+        built.add(Kind.DATA, bytes(chance.choice([0, 5, 9_000, 20_000, 40_000])), extension=bytes(units * 128))
+
+    found, stop = scan_of(built)
+
+    assert found == list(range(1, 301))
+    assert stop == Stop(len(built.data), NoFrame.END)
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+def test_a_frame_that_is_not_wanted_comes_without_a_body_which_is_neither_checked_nor_read(reuse: bool) -> None:
+    built = begun()
+    for number in range(10):
+        built.add(Kind.DATA, b"even" if number % 2 else bytes(200_000))
+    data = bytearray(built.data)
+    data[built.laid[4].at + 150_000] ^= 1
+    file: Any = Counted(file_of(data))
+
+    scan = Scan(
+        file, 256, len(data), built.salted, chunk_bytes=1, reuse=reuse, wanted=lambda header: header.lsn % 2 == 0
+    )
+    found = [(header.lsn, bytes(body)) for _, header, body in scan]
+
+    assert found == [(lsn, b"" if lsn % 2 else b"even") for lsn in range(1, 11)]
+    assert scan.stop == Stop(len(data), NoFrame.END)
+    assert file.bytes < 11 * LONGEST_HEADER_BYTES
+
+
+def test_a_frame_that_is_not_wanted_and_whose_end_is_missing_is_short() -> None:
+    built = some_frames(2, bytes(100_000))
+    last = built.laid[1].at
+
+    scan = Scan(file_of(built.data), 256, len(built.data) - 1, built.salted, chunk_bytes=1, wanted=lambda header: False)
+    found = [header.lsn for _, header, _ in scan]
+
+    assert found == [1]
+    assert scan.stop == Stop(last, NoFrame.SHORT)
+
+
+def test_a_scan_that_keeps_bodies_stops_where_the_file_ends_even_if_it_was_told_of_more() -> None:
+    built = some_frames()
+
+    scan = Scan(file_of(built.data), 256, len(built.data) + 4096, built.salted, chunk_bytes=1, reuse=False)
+    found = [header.lsn for _, header, _ in scan]
+
+    assert found == [1, 2, 3]
+    assert scan.stop == Stop(len(built.data), NoFrame.END)
 
 
 def test_zeroes_behind_the_frames_are_an_end() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -612,6 +613,56 @@ def test_a_ghost_that_the_mark_says_was_written_is_a_finding() -> None:
     put_mark(files, mark_of(files)._replace(counter=99, durable_lsn=12, segment=11))
 
     assert names_of(look(files).findings) == [FindingName.HEADLESS_SEGMENT]
+
+
+def test_an_owner_that_rolls_while_the_check_begins_is_not_taken_for_a_loss() -> None:
+    files, world = simulated()
+    with world.open() as log:
+        log.append([rows(1)])
+
+        class Busy:
+            """Between two looks of the check the owner goes on in a new segment."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(files, name)
+
+            def list(self, directory: str) -> list[str]:
+                found = files.list(directory)
+                log.roll()
+                log.append([rows(1)])
+                return found
+
+        report = verify_log(Busy(), "log", settings=SETTINGS)
+
+    assert report.findings == [] and report.last_lsn == 2
+
+
+def test_where_a_log_begins_is_asked_once_its_directory_was_read() -> None:
+    files, _ = healthy()
+    looks: list[int] = []
+
+    def asked() -> int:
+        looks.append(len(files.calls))
+        return 5
+
+    files.calls.clear()
+    report = verify_log(files, "log", log_start=asked, settings=SETTINGS)
+
+    assert report.ok and names_of(report.notes) == [NoteName.LEFT_OVER]
+    assert [call for call in files.calls[: looks[0]] if call[0] == "list"] == [("list", "log")]
+
+
+def test_an_empty_segment_behind_all_that_was_forgotten_passes() -> None:
+    files, world = simulated()
+    with world.open() as log:
+        log.append([rows(1)])
+        log.roll()
+        log.exclusively(lambda: log.device.forget(Lsn(3)))
+
+    report = look(files, log_start=3)
+
+    assert segment_names(files) == ["00000000000000000003.0.seg"]
+    assert report.ok and report.notes == []
 
 
 def test_an_index_behind_lost_rows_may_know_more_than_the_frames_show() -> None:

@@ -433,9 +433,12 @@ def test_requests_can_be_joined_into_one_write(stage: Stage) -> None:
     assert log.counters.appends == 3
 
 
-def test_the_sequencer_gives_offsets_for_rows_only_and_each_once() -> None:
-    committed = {partition_key(1, 0): 10}
-    sequencer = Sequencer(committed)
+def test_the_sequencer_gives_offsets_for_rows_only_and_each_once(stage: Stage) -> None:
+    _, _, log, _ = stage
+    log.claim()
+    committed = log.device.next_offsets()
+    committed[partition_key(1, 0)] = 10
+    sequencer = Sequencer(log.device, append_time_us=1, lead_bytes=0)
 
     assert [sequencer.take(rows(1, 2)), sequencer.take(rows(1, 3)), sequencer.take(rows(2, 1))] == [10, 12, 0]
     assert sequencer.take(record()) == 0
@@ -601,7 +604,9 @@ def test_a_caller_interrupted_just_as_it_got_the_baton_leads_and_passes_it_on(st
     assert log.append([rows(1)]).first_lsn > 5, "it is not poisoned: the request was served"
 
 
-WATCHED = {Writer.append.__code__, Writer._enqueue.__code__, Request.wait.__code__, Request.answer.__code__}
+WATCHED = {
+    method.__code__ for method in (Writer.append, Writer._wait_for, Writer._enqueue, Request.wait, Request.answer)
+}
 
 
 def no_place_for_an_interrupt(frame: FrameType) -> bool:

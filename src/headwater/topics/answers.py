@@ -1,0 +1,137 @@
+"""What callers are told: plain values, the same whether the log is in this process or behind a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from headwater.metadata.operations import Policy
+
+
+class OffsetRange(NamedTuple):
+    """The offsets of a partition that the log holds: from `first` on, below `next`."""
+
+    first: int
+    next: int
+
+
+@dataclass(frozen=True)
+class Appended:
+    """Rows that are durable, and where they are."""
+
+    topic: str
+    rows: int
+    first_lsn: int
+    lsn: int
+    offsets: dict[int, OffsetRange]
+    """By partition; the rows of one request have consecutive offsets in each."""
+    time: datetime
+    rejected: int = 0
+    """Rows that did not fit, and are in `<topic>.rejected` by the same write."""
+    duplicate: bool = False
+    """The request had been applied before; this is its first answer."""
+
+
+@dataclass(frozen=True)
+class CommittedTransaction:
+    """A transaction that is durable."""
+
+    first_lsn: int
+    lsn: int
+    rows: int
+    offsets: dict[str, dict[int, OffsetRange]]
+    """By topic and partition."""
+    time: datetime
+    duplicate: bool = False
+
+
+@dataclass(frozen=True)
+class SourcePosition:
+    """How far an outside source has been taken in."""
+
+    position: Any
+    watermark: datetime | None
+    lsn: int
+    time: datetime
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """A topic, for people and programs."""
+
+    name: str
+    number: int
+    topic_id: str
+    created: datetime
+    schema: pa.Schema
+    schema_version: int
+    partitions: int
+    key: tuple[str, ...]
+    time_column: str | None
+    policy: Policy
+    table: str | None
+    offsets: dict[int, OffsetRange]
+    rows: int
+    """Offsets from the first to the next, over all partitions: rows that compaction removed are counted."""
+    bytes: int
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """How far a group has come in a topic."""
+
+    group: str
+    topic: str
+    committed: dict[int, int]
+    lag: dict[int, int]
+    members: int
+
+    @property
+    def total_lag(self) -> int:
+        return sum(self.lag.values())
+
+
+@dataclass(frozen=True)
+class TopicStatus:
+    """One line about a topic."""
+
+    name: str
+    partitions: int
+    rows: int
+    bytes: int
+    appended: int
+    """Rows that were ever appended."""
+    key: tuple[str, ...]
+    table: str | None
+    policy: Policy
+
+
+@dataclass(frozen=True)
+class Status:
+    """A data directory at a glance."""
+
+    directory: str
+    log_id: str
+    owner: bool
+    """This process owns the log."""
+    epoch: int
+    first_lsn: int
+    durable_lsn: int
+    segments: int
+    log_bytes: int
+    checkpoint_lsn: int
+    replay_bytes: int
+    """What an opening would have to fold."""
+    journal_lsn: int
+    journal_remaining: int
+    """Operations that fit before the journal must be checkpointed."""
+    topics: list[TopicStatus]
+    groups: list[GroupDescription]
+    producers: int
+    sources: dict[str, SourcePosition]
+    deleted_topics: int
+    notes: list[str] = field(default_factory=list)
+    counters: dict[str, float] = field(default_factory=dict)

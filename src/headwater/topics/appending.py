@@ -1,0 +1,210 @@
+"""From rows as callers have them to a request that the log takes.
+
+    rows  →  one batch of the topic's schema (rows.py)  →  partitions (partitioning.py)  →  TopicRequest (requests.py)
+
+All of it runs in the caller's thread, without any lock of the log.
+
+PARTITIONS  A keyed topic's rows go by the hash of their key.  Others go where the caller says, or stay with one
+            partition for a while and then move on (sticky), so that small requests can be joined.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from headwater.errors import InvalidRequest, RowsRefused, UnknownPartition
+from headwater.frames.frame import Flag
+from headwater.log.drafts import Draft, check_write
+from headwater.metadata.operations import TopicRecord
+from headwater.settings import Settings
+from headwater.topics.partitioning import partition_ids, split_by_partition
+from headwater.topics.requests import (
+    GroupOffset,
+    Identity,
+    PartitionRows,
+    SourceAt,
+    Told,
+    TopicRequest,
+    drafts_of,
+    size_of,
+)
+from headwater.topics.rows import RowReader
+from headwater.topics.schema import unpack_schema
+
+_STICKY_ROWS = 1_024
+_KEY_BYTES_MAX = 255
+
+OnRejected = Literal["refuse", "keep"]
+RejectedTopic = Callable[[TopicRecord], TopicRecord]
+"""The topic that keeps the rows that do not fit another one; made if it is not there."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Rows of one call, ready for their partitions."""
+
+    rows: list[PartitionRows]
+    accepted: int
+    rejected: int
+
+
+class Preparation:
+    """Turns callers' rows into rows of partitions; safe for threads."""
+
+    def __init__(self, settings: Settings, rejected_topic: RejectedTopic) -> None:
+        self._settings = settings
+        self._rejected_topic = rejected_topic
+        self._readers: dict[tuple[int, int, bool], RowReader] = {}
+        self._sticky: dict[int, tuple[int, int]] = {}
+        self._moving = threading.Lock()
+
+    def rows(
+        self, topic: TopicRecord, rows: object, *, partition: int | None = None, rejected: OnRejected = "refuse"
+    ) -> Prepared:
+        """Rows to append, or to upsert where the topic is keyed."""
+        if rejected not in ("refuse", "keep"):
+            raise InvalidRequest(f"rejected is 'refuse' or 'keep', not {rejected!r}")
+        accepted = self._reader(topic).read(rows, keep_rejected=rejected == "keep")
+        if accepted.refused and rejected == "refuse":
+            raise RowsRefused(topic.name, accepted.refused, accepted.rows, accepted.refused_count)
+        prepared = self._place(topic, accepted.batch, partition, tombstones=False)
+        if accepted.rejected is not None and accepted.rejected.num_rows:
+            kept = self._rejected_topic(topic)
+            prepared += self._place(kept, accepted.rejected, None, tombstones=False)
+        return Prepared(prepared, accepted.batch.num_rows, accepted.refused_count)
+
+    def keys(self, topic: TopicRecord, keys: object) -> Prepared:
+        """Keys to delete: each becomes a row with its key, and nulls."""
+        if not topic.key:
+            raise InvalidRequest(f"{topic.name!r} has no key, so there is nothing to delete by", topic=topic.name)
+        accepted = self._reader(topic, keys_only=True).read(_rows_of_keys(topic, keys))
+        if accepted.refused:
+            raise RowsRefused(topic.name, accepted.refused, accepted.rows, accepted.refused_count)
+        schema = self._reader(topic).schema
+        count = accepted.batch.num_rows
+        columns = [
+            accepted.batch.column(each.name) if each.name in topic.key else pa.nulls(count, each.type)
+            for each in schema
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        return Prepared(self._place(topic, batch, None, tombstones=True), count, 0)
+
+    def _reader(self, topic: TopicRecord, *, keys_only: bool = False) -> RowReader:
+        version = (topic.number, len(topic.schemas), keys_only)
+        reader = self._readers.get(version)
+        if reader is None:
+            schema = unpack_schema(topic.schemas[-1])
+            if keys_only:
+                schema = pa.schema([schema.field(name) for name in topic.key])
+            reader = self._readers[version] = RowReader(schema)
+        return reader
+
+    def _place(
+        self, topic: TopicRecord, batch: pa.RecordBatch, partition: int | None, *, tombstones: bool
+    ) -> list[PartitionRows]:
+        if not batch.num_rows:
+            return []
+        if partition is not None:
+            if topic.key:
+                raise InvalidRequest(f"the rows of {topic.name!r} go by their key: leave out partition=")
+            if not 0 <= partition < topic.partitions:
+                raise UnknownPartition(
+                    f"{topic.name!r} has no partition {partition}: it has {topic.partitions}, from 0 on",
+                    partition=partition,
+                )
+        elif topic.partitions == 1:
+            partition = 0
+        elif not topic.key:
+            partition = self._sticky_partition(topic, batch.num_rows)
+        if partition is not None:
+            return [PartitionRows(topic, partition, batch, tombstones)]
+        ids = partition_ids(batch, topic.key, topic.partitions)
+        return [
+            PartitionRows(topic, number, part, tombstones)
+            for number, part in split_by_partition(batch, ids, topic.partitions)
+        ]
+
+    def _sticky_partition(self, topic: TopicRecord, rows: int) -> int:
+        with self._moving:
+            partition, left = self._sticky.get(topic.number, (0, _STICKY_ROWS))
+            if left <= 0:
+                partition, left = (partition + 1) % topic.partitions, _STICKY_ROWS
+            self._sticky[topic.number] = (partition, left - rows)
+            return partition
+
+    # Requests ----------------------------------------------------------------------------------
+
+    def request(
+        self,
+        rows: list[PartitionRows],
+        *,
+        identity: Identity | None = None,
+        expected: dict[int, int] | None = None,
+        groups: Sequence[GroupOffset] = (),
+        sources: Sequence[SourceAt] = (),
+        transaction: bool = False,
+        future: Future[Any] | None = None,
+        told_as: Callable[[Told], Any] | None = None,
+    ) -> TopicRequest:
+        """One write: small ones keep their rows as they are, to be joined; large ones are encoded here."""
+        size = size_of(rows)
+        drafts: list[Draft] | None = None
+        if transaction or size >= self._settings.join_bytes_max:
+            flags = int(Flag.TRANSACTION) if transaction else 0
+            drafts = []
+            for each in rows:
+                drafts += drafts_of(
+                    each, frame_bytes_max=self._settings.frame_bytes_max, flags=flags, identity=identity
+                )
+            size = check_write(drafts, self._settings.log) if drafts else 0
+        return TopicRequest(
+            rows,
+            drafts=drafts,
+            frame_bytes=size,
+            identity=identity,
+            expected=expected,
+            groups=tuple(groups),
+            sources=tuple(sources),
+            alone=transaction,
+            future=future,
+            told_as=told_as,
+        )
+
+
+def key_hash(key: str | bytes) -> bytes:
+    """128 bits that stand for an idempotency key in the log."""
+    data = key.encode() if isinstance(key, str) else bytes(key)
+    if not 1 <= len(data) <= _KEY_BYTES_MAX:
+        raise InvalidRequest(f"an idempotency key has 1 to {_KEY_BYTES_MAX} bytes", bytes=len(data))
+    return blake2b(data, digest_size=16).digest()
+
+
+def expected_offset(topic: TopicRecord, rows: Sequence[PartitionRows], offset: int) -> dict[int, int]:
+    """`expect_offset` as the log checks it: it means one partition."""
+    partitions = {each.key for each in rows if each.topic.number == topic.number}
+    if len(partitions) != 1:
+        raise InvalidRequest(
+            "expect_offset means one partition: say which, with partition=",
+            topic=topic.name,
+            partitions=len(partitions),
+        )
+    return {partitions.pop(): offset}
+
+
+def _rows_of_keys(topic: TopicRecord, keys: object) -> object:
+    """Keys may be given bare where the key is one column: `delete(42)`, `delete(["a", "b"])`."""
+    if len(topic.key) != 1:
+        return keys
+    name = topic.key[0]
+    if isinstance(keys, str | bytes | int):
+        return [{name: keys}]
+    if isinstance(keys, list | tuple) and keys and all(isinstance(each, str | bytes | int) for each in keys):
+        return [{name: each} for each in keys]
+    return keys

@@ -1,0 +1,73 @@
+"""A producer whose requests are applied once, however often they are sent.
+
+A producer is known by its name.  Opening it begins its next epoch, and whoever held an earlier one is Fenced.  Its
+requests are numbered; the numbers go on over epochs, so that a program that was killed can send its last request again,
+with the same number, and is given the first answer if that was applied.
+
+ORDER    A producer's requests are applied in the order of their numbers, one at a time.
+         A request that is refused uses no number.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from headwater.errors import InvalidRequest
+from headwater.topics.answers import Appended
+from headwater.topics.requests import Identity
+
+if TYPE_CHECKING:
+    from headwater.topics.engine import Engine
+
+
+class Producer:
+    """One epoch of a producer; safe for threads, which take turns."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        if not name:
+            raise InvalidRequest("a producer is known by its name: give one that the next start of the program has too")
+        self._engine = engine
+        self.name = name
+        registered = engine.register_producer(name)
+        self.producer_id = registered.producer_id
+        self.epoch = registered.epoch
+        self.next_sequence = registered.next_sequence
+        """The number of the next request."""
+        self.turn = threading.Lock()
+        """Held while a request is on its way: numbers are given out in the order in which requests are applied."""
+
+    def identity(self, sequence: int | None, key: bytes = b"") -> Identity:
+        number = self.next_sequence if sequence is None else sequence
+        if number < 0:
+            raise InvalidRequest("a sequence number is at least 0", sequence=number)
+        return Identity(self.producer_id, self.epoch, number, key)
+
+    def applied(self, identity: Identity) -> None:
+        """A request with this number was applied, now or before."""
+        self.next_sequence = max(self.next_sequence, identity.sequence + 1)
+
+    def append(
+        self, topic: str, rows: object, *, partition: int | None = None, sequence: int | None = None
+    ) -> Appended:
+        """Append rows once: a repeat of a number gets its first answer."""
+        number = self._engine.topic(topic).number
+        with self.turn:
+            identity = self.identity(sequence)
+            appended = self._engine.append(number, rows, partition=partition, identity=identity)
+            if appended.rows or appended.rejected:
+                self.applied(identity)
+            return appended
+
+    def delete(self, topic: str, keys: object, *, sequence: int | None = None) -> Appended:
+        """Delete keys of a keyed topic, once."""
+        number = self._engine.topic(topic).number
+        with self.turn:
+            identity = self.identity(sequence)
+            appended = self._engine.delete_keys(number, keys, identity=identity)
+            if appended.rows:
+                self.applied(identity)
+            return appended
+
+    def __repr__(self) -> str:
+        return f"Producer({self.name!r}, epoch {self.epoch}, next sequence {self.next_sequence})"

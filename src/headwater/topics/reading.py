@@ -1,0 +1,387 @@
+"""Reading a topic: frames in the order of the log, as batches in the topic's present schema.
+
+PROMISE  Only what is durable is read, and a write is read whole.  Rows come in LSN order, which within a partition is
+         the order of offsets.  Rows of older schema versions come in the present one.
+BATCHES  Small frames are put together; a frame that is large enough is given as it lies in the file's bytes, uncopied.
+         A batch has at most `batch_rows` rows.
+COLUMNS  A keyed topic's rows carry `_hw_op`: "U" for an upsert, "D" for a delete, which has its key and else nulls.
+         `system_columns` adds `_hw_lsn`, `_hw_partition`, `_hw_offset` and `_hw_time`.
+NOT HERE Where a read begins: positions.py.  Rows that the log has forgotten: they are in the topic's table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.errors import Forgotten, InvalidRequest, UnknownPartition, UnknownTopic
+from headwater.frames.frame import Flag, Header, Kind
+from headwater.ids import Lsn
+from headwater.log.device import Frame
+from headwater.log.frame_log import FrameLog
+from headwater.metadata.operations import TopicRecord
+from headwater.topics.batches import FrameRows, decode_rows
+from headwater.topics.positions import Place, Where, find_place
+from headwater.topics.schema import adapt, unpack_schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+OP_COLUMN = "_hw_op"
+_OP = pa.field(OP_COLUMN, pa.string(), nullable=False)
+_SYSTEM = [
+    pa.field("_hw_lsn", pa.int64(), nullable=False),
+    pa.field("_hw_partition", pa.int32(), nullable=False),
+    pa.field("_hw_offset", pa.int64(), nullable=False),
+    pa.field("_hw_time", pa.timestamp("us", "UTC"), nullable=False),
+]
+_DIRECT_BYTES = 256 * 1024
+"""A frame of at least this many bytes is a batch of its own."""
+_TOGETHER_BYTES = 4 * 1024 * 1024
+
+TopicNow = Callable[[], "TopicRecord | None"]
+"""The topic as it is now; nothing where it was deleted."""
+
+
+class Rows:
+    """Rows to be read: iterate over it for batches, or take all of them in one form."""
+
+    def __init__(self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        self.schema = schema
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self._batches()
+
+    def to_arrow(self) -> pa.Table:
+        return pa.Table.from_batches(self, schema=self.schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> pl.DataFrame:
+        import polars
+
+        frame = polars.from_arrow(self.to_arrow())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        return rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows as an Arrow stream, for any library that takes one."""
+        reader = pa.RecordBatchReader.from_batches(self.schema, iter(self))
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"Rows({', '.join(self.schema.names)})"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What of a topic is to be read."""
+
+    start: Where = "earliest"
+    stop: Where | None = None
+    limit: int | None = None
+    batch_rows: int = 65_536
+    follow: bool = False
+    timeout_s: float | None = None
+    columns: Sequence[str] | None = None
+    partition: int | None = None
+    system_columns: bool = False
+
+
+def read_rows(log: FrameLog, topic_now: TopicNow, wanted: Wanted) -> Rows:
+    """The rows of a topic; its schema is looked at when the reading begins."""
+    topic = topic_now()
+    assert topic is not None
+    if wanted.partition is not None and not 0 <= wanted.partition < topic.partitions:
+        raise UnknownPartition(
+            f"{topic.name!r} has no partition {wanted.partition}",
+            partition=wanted.partition,
+            partitions=topic.partitions,
+        )
+    if wanted.limit is not None and wanted.limit < 0:
+        raise InvalidRequest("limit is at least 0", limit=wanted.limit)
+    if wanted.batch_rows < 1:
+        raise InvalidRequest("batch_rows is at least 1", batch_rows=wanted.batch_rows)
+    shape = _Shape(topic, wanted.columns, system_columns=wanted.system_columns)
+    # Looked up now, so that what a caller gets does not depend on when the iteration begins.
+    start = find_place(log, topic.number, wanted.start, wanted.partition)
+    stop = None if wanted.stop is None else find_place(log, topic.number, wanted.stop, wanted.partition)
+    last = None if wanted.follow else log.durable_lsn()
+    if stop is not None and stop.offsets is None:
+        last = Lsn(stop.lsn - 1) if last is None else Lsn(min(last, stop.lsn - 1))
+    reading = _Reading(log, topic_now, topic.number, wanted, shape, start, stop, last)
+    return Rows(shape.schema, reading.batches)
+
+
+class _Shape:
+    """The columns that a read gives, and how a frame's rows are brought into them."""
+
+    def __init__(self, topic: TopicRecord, columns: Sequence[str] | None, *, system_columns: bool) -> None:
+        self._schemas = [unpack_schema(each) for each in topic.schemas]
+        self._version = len(self._schemas)
+        self._present = self._schemas[-1]
+        self._keyed = bool(topic.key)
+        self._system = system_columns
+        full = pa.schema([*self._row_fields(), *([_OP] if self._keyed else []), *(_SYSTEM if system_columns else [])])
+        self._columns = list(columns) if columns is not None else None
+        if self._columns is not None:
+            unknown = [name for name in self._columns if name not in full.names]
+            if unknown:
+                raise InvalidRequest(
+                    f"{topic.name!r} has no column {unknown[0]!r}; it has {', '.join(full.names)}", column=unknown[0]
+                )
+        self.schema = full if self._columns is None else pa.schema([full.field(name) for name in self._columns])
+
+    def _row_fields(self) -> list[pa.Field]:
+        if not self._keyed:
+            return list(self._present)
+        # A delete has nulls in every column but its key, whatever the schema says of upserts.
+        return [each.with_nullable(True) for each in self._present]
+
+    def knows(self, version: int) -> bool:
+        return version <= len(self._schemas)
+
+    def learn(self, topic: TopicRecord) -> None:
+        """Versions that were added since the read began; what it gives stays as it was."""
+        self._schemas = [unpack_schema(each) for each in topic.schemas]
+
+    def rows(self, header: Header, body: memoryview) -> FrameRows:
+        """The rows as the frame holds them."""
+        return decode_rows(header, body, self._schemas[header.schema_version - 1])
+
+    def give(self, header: Header, rows: FrameRows) -> pa.RecordBatch:
+        """The same rows in the form that was asked for."""
+        batch = rows.batch
+        if header.schema_version < self._version:
+            batch = adapt(batch, self._present)
+        elif header.schema_version > self._version:
+            batch = self._as_before(batch)
+        if not self._keyed and not self._system and self._columns is None:
+            return batch
+        count = batch.num_rows
+        columns = list(batch.columns)
+        names = list(self._present.names)
+        if self._keyed:
+            columns.append(pa.repeat("D" if header.flags & Flag.TOMBSTONES else "U", count))
+            names.append(OP_COLUMN)
+        if self._system:
+            offsets = rows.offsets if rows.offsets is not None else _dense(header.base_offset, count)
+            time = pa.scalar(header.append_time_us, pa.timestamp("us", "UTC"))
+            columns += [
+                pa.repeat(header.lsn, count).cast(pa.int64()),
+                pa.repeat(pa.scalar(header.partition, pa.int32()), count),
+                offsets,
+                pa.repeat(time, count),
+            ]
+            names += [each.name for each in _SYSTEM]
+        if self._columns is not None:
+            columns = [columns[names.index(name)] for name in self._columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _as_before(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of a version that is newer than the read: without the columns that it does not have."""
+        try:
+            return batch.select(self._present.names).cast(self._present)
+        except pa.ArrowInvalid as error:
+            raise InvalidRequest(
+                f"a column was widened while it was read, and a value does not fit its old type ({error}): begin the "
+                "read again"
+            ) from error
+
+
+def _dense(first: int, count: int) -> pa.Array:
+    return pa.arange(first, first + count)
+
+
+class _Reading:
+    """One pass over a topic."""
+
+    def __init__(
+        self,
+        log: FrameLog,
+        topic_now: TopicNow,
+        topic_number: int,
+        wanted: Wanted,
+        shape: _Shape,
+        start: Place,
+        stop: Place | None,
+        last: Lsn | None,
+    ) -> None:
+        self._log = log
+        self._topic_now = topic_now
+        self._number = topic_number
+        self._wanted = wanted
+        self._shape = shape
+        self._start = start
+        self._from = start.offsets
+        self._until: Mapping[int, int] | None = stop.offsets if stop is not None else None
+        self._last = last
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        left = self._wanted.limit
+        for batch in self._together():
+            at = 0
+            while at < batch.num_rows:
+                count = min(batch.num_rows - at, self._wanted.batch_rows)
+                if left is not None:
+                    count = min(count, left)
+                    left -= count
+                if count:
+                    yield batch if count == batch.num_rows else batch.slice(at, count)
+                if left == 0:
+                    return
+                at += count
+
+    def _together(self) -> Iterator[pa.RecordBatch]:
+        """Batches of a useful size; in order."""
+        waiting: list[pa.RecordBatch] = []
+        rows = size = 0
+        enough = self._wanted.batch_rows if self._wanted.limit is None else self._wanted.limit
+        for frame in self._frames():
+            if frame is None:
+                if waiting:
+                    yield _concat(waiting)
+                    waiting, rows, size = [], 0, 0
+                continue
+            batch = self._rows_of(frame)
+            if batch is None:
+                continue
+            if frame.header.body_size >= _DIRECT_BYTES:
+                if waiting:
+                    yield _concat(waiting)
+                    waiting, rows, size = [], 0, 0
+                yield batch
+                continue
+            waiting.append(batch)
+            rows += batch.num_rows
+            size += frame.header.body_size
+            if rows >= enough or size >= _TOGETHER_BYTES:
+                yield _concat(waiting)
+                waiting, rows, size = [], 0, 0
+        if waiting:
+            yield _concat(waiting)
+
+    def _frames(self) -> Iterator[Frame | None]:
+        """The topic's frames; None where a follower has come to the end and waits."""
+        lsn = self._start.lsn
+        segment = ""
+        wanted = self._wanted
+        clock = self._log.clock
+        idle_since_s = clock.monotonic_s()
+        while True:
+            durable = self._log.durable_lsn()
+            last = durable if self._last is None else Lsn(min(durable, self._last))
+            for frame in self._frames_between(lsn, last):
+                if segment and frame.segment != segment:
+                    self._check_not_forgotten(lsn)
+                segment = frame.segment
+                lsn = Lsn(frame.header.lsn + 1)
+                yield frame
+                idle_since_s = clock.monotonic_s()
+            lsn = Lsn(max(lsn, last + 1))
+            if not wanted.follow or (self._last is not None and lsn > self._last):
+                return
+            yield None
+            left_s = None
+            if wanted.timeout_s is not None:
+                # Rows of other topics do not put it off.
+                left_s = wanted.timeout_s - (clock.monotonic_s() - idle_since_s)
+                if left_s <= 0:
+                    return
+            if not self._log.wait_beyond(last, left_s):
+                return
+            if self._topic_now() is None:
+                raise UnknownTopic("the topic was deleted while it was read")
+
+    def _frames_between(self, lsn: Lsn, last: Lsn) -> Iterator[Frame]:
+        """The topic's frames in this range, or one partition's, where the index leads straight to its first."""
+        partition = self._wanted.partition
+        if partition is None or self._from is None:
+            yield from self._log.read_topic(self._number, lsn, last)
+            return
+        for frame in self._log.read_partition(self._number, partition, self._from[partition]):
+            if frame.header.lsn > last:
+                return
+            if frame.header.lsn >= lsn:
+                yield frame
+
+    def _check_not_forgotten(self, lsn: int) -> None:
+        segments = self._log.device.segments()
+        if segments and segments[0].first_lsn > lsn:
+            raise Forgotten(
+                "rows were cleaned up while they were read: begin again at 'earliest'",
+                lsn=lsn,
+                first_lsn=segments[0].first_lsn,
+            )
+
+    def _rows_of(self, frame: Frame) -> pa.RecordBatch | None:
+        """The rows of a frame that were asked for."""
+        header = frame.header
+        if header.kind != Kind.DATA and header.kind != Kind.SPARSE:
+            return None
+        partition = header.partition
+        wanted = self._wanted.partition
+        if wanted is not None and partition != wanted:
+            return None
+        low, high = 0, header.base_offset + header.offset_count
+        if self._from is not None:
+            if partition not in self._from:
+                return None
+            low = self._from[partition]
+        if self._until is not None:
+            if partition not in self._until:
+                return None
+            high = min(high, self._until[partition])
+        if header.base_offset >= high or header.base_offset + header.offset_count <= low:
+            return None
+        if not self._shape.knows(header.schema_version):
+            topic = self._topic_now()
+            if topic is None:
+                raise UnknownTopic("the topic was deleted while it was read")
+            self._shape.learn(topic)
+        rows = self._shape.rows(header, frame.body)
+        if low > header.base_offset or high < header.base_offset + header.offset_count:
+            rows = _between(header, rows, low, high)
+        return self._shape.give(header, rows) if rows.batch.num_rows else None
+
+
+def _between(header: Header, rows: FrameRows, low: int, high: int) -> FrameRows:
+    """The rows with an offset from `low` on and below `high`."""
+    if rows.offsets is None:
+        first = max(low - header.base_offset, 0)
+        count = min(high, header.base_offset + header.offset_count) - header.base_offset - first
+        batch = rows.batch.slice(first, count)
+        return FrameRows(batch, _dense(header.base_offset + first, batch.num_rows))
+    kept = pc.and_(pc.greater_equal(rows.offsets, low), pc.less(rows.offsets, high))
+    return FrameRows(rows.batch.filter(kept), rows.offsets.filter(kept))
+
+
+def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def partition_rows(partition: int, offset: int, rows_max: int) -> Wanted:
+    """What a consumer asks for: at most so many rows of one partition, with their offsets."""
+    return Wanted(start=offset, partition=partition, limit=rows_max, batch_rows=rows_max, system_columns=True)
+
+
+def rows_and_next_offset(rows: Rows) -> tuple[pa.RecordBatch, int] | None:
+    """The rows, without the system's columns, and the offset after the last; nothing where there are none."""
+    batches = list(rows)
+    if not batches:
+        return None
+    batch = _concat(batches)
+    following: int = batch.column("_hw_offset")[-1].as_py() + 1
+    system = {each.name for each in _SYSTEM}
+    return batch.select([name for name in batch.schema.names if name not in system]), following

@@ -1,0 +1,193 @@
+"""A transaction: rows over any topics, consumer offsets and source positions, as one write.
+
+    open  ──append, upsert, delete, commit_offsets, set_source──▶  open
+    open  ──commit (or leaving the `with`)──▶  committed
+    open  ──abort, or an exception──▶  aborted: nothing of it ever reaches the log
+
+PROMISE  All of it is durable and visible together, or none.  Rows are checked when they are added, so that a commit
+         meets no bad row; conflicts, a fenced consumer or producer, are found at the commit and refuse all of it.
+LIMIT    A transaction is one write: `LogSettings.write_body_bytes_max`, 64 MiB unless set otherwise.
+THREADS  One at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from headwater.errors import Closed, InvalidRequest, OutcomeUnknown, Poisoned
+from headwater.topics.answers import CommittedTransaction
+from headwater.topics.appending import OnRejected, Prepared, key_hash
+from headwater.topics.consumer import Consumer
+from headwater.topics.groups import Generation
+from headwater.topics.positions import time_us_of
+from headwater.topics.producers import Producer
+from headwater.topics.requests import GroupOffset, Identity, PartitionRows, SourceAt, group_offsets
+
+if TYPE_CHECKING:
+    from headwater.topics.engine import Engine
+
+logger = logging.getLogger("headwater.topics")
+
+_SOURCE_BYTES_MAX = 64 * 1024
+
+
+class TransactionState(Enum):
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+NEXT_STATES: dict[TransactionState, tuple[TransactionState, ...]] = {
+    TransactionState.OPEN: (TransactionState.COMMITTED, TransactionState.ABORTED),
+    TransactionState.COMMITTED: (),
+    TransactionState.ABORTED: (),
+}
+assert set(NEXT_STATES) == set(TransactionState)
+
+
+class Transaction:
+    """Collects what is to be written together.  Use it in a `with`: leaving it commits, an exception aborts."""
+
+    def __init__(self, engine: Engine, *, producer: Producer | None, idempotency_key: str | bytes | None) -> None:
+        self._engine = engine
+        self._producer = producer
+        self._key = b"" if idempotency_key is None else key_hash(idempotency_key)
+        self._state = TransactionState.OPEN
+        self._rows: list[PartitionRows] = []
+        self._offsets: dict[str, tuple[Consumer, Mapping[int, tuple[int, Generation]]]] = {}
+        """By member: several of one group may take part."""
+        self._sources: dict[str, SourceAt] = {}
+        self.result: CommittedTransaction | None = None
+        """What was committed; nothing until then, and nothing where there was nothing to write."""
+
+    # What goes in ------------------------------------------------------------------------------
+
+    def append(
+        self, topic: str, rows: object, *, partition: int | None = None, rejected: OnRejected = "refuse"
+    ) -> None:
+        """Rows for a topic, checked now."""
+        self._check_open()
+        self._add(self._engine.prepare_rows(topic, rows, partition=partition, rejected=rejected))
+
+    def upsert(self, topic: str, rows: object) -> None:
+        """Rows for a keyed topic."""
+        self._check_open()
+        if not self._engine.topic(topic).key:
+            raise InvalidRequest(f"{topic!r} has no key: use append", topic=topic)
+        self._add(self._engine.prepare_rows(topic, rows))
+
+    def delete(self, topic: str, keys: object) -> None:
+        """Keys of a keyed topic."""
+        self._check_open()
+        self._add(self._engine.prepare_keys(topic, keys))
+
+    def _add(self, prepared: Prepared) -> None:
+        self._rows += prepared.rows
+
+    def commit_offsets(self, consumer: Consumer) -> None:
+        """What this consumer has handed out so far counts as read, if and only if the transaction commits."""
+        self._check_open()
+        offsets = consumer.offsets_to_commit()
+        if offsets:
+            self._offsets[consumer.member] = (consumer, offsets)
+
+    def set_source(self, name: str, position: object, *, watermark: datetime | None = None) -> None:
+        """How far an outside source has been taken in with these rows: any value that msgpack can hold."""
+        self._check_open()
+        if not name:
+            raise InvalidRequest("a source has a name")
+        try:
+            size = len(msgspec.msgpack.encode(position))
+        except (TypeError, OverflowError, ValueError) as error:
+            raise InvalidRequest(f"the position of {name!r} cannot be stored: {error}", source=name) from error
+        if size > _SOURCE_BYTES_MAX:
+            raise InvalidRequest(
+                f"the position of {name!r} is above the limit", bytes=size, limit_bytes=_SOURCE_BYTES_MAX
+            )
+        watermark_us = None if watermark is None else time_us_of(watermark)
+        self._sources[name] = SourceAt(name, position, watermark_us)
+
+    # How it ends -------------------------------------------------------------------------------
+
+    def commit(self) -> CommittedTransaction | None:
+        """Write all of it; nothing is returned where there was nothing to write."""
+        self._check_open()
+        self._move(TransactionState.ABORTED)  # until it is known to be durable
+        groups = tuple(
+            each
+            for consumer, offsets in self._offsets.values()
+            for each in group_offsets(consumer.group, consumer.topic_number, offsets)
+        )
+        if not self._rows and not groups and not self._sources:
+            self._state = TransactionState.COMMITTED
+            return None
+        try:
+            self._write_once(groups)
+        except BaseException:
+            self._rewind()
+            raise
+        self._state = TransactionState.COMMITTED
+        for consumer, offsets in self._offsets.values():
+            consumer.mark_committed(offsets)
+        return self.result
+
+    def _write_once(self, groups: tuple[GroupOffset, ...]) -> None:
+        if self._producer is None:
+            self._write(groups, Identity(key=self._key) if self._key else None)
+            return
+        with self._producer.turn:
+            identity = self._producer.identity(None, self._key)
+            self._write(groups, identity)
+            self._producer.applied(identity)
+
+    def _write(self, groups: tuple[GroupOffset, ...], identity: Identity | None) -> None:
+        self.result = self._engine.commit_transaction(
+            self._rows, groups=groups, sources=tuple(self._sources.values()), identity=identity
+        )
+
+    def abort(self) -> None:
+        """Forget all of it; nothing had been written."""
+        self._check_open()
+        self._move(TransactionState.ABORTED)
+        self._rewind()
+
+    def _rewind(self) -> None:
+        """What its consumers had handed out was not made use of: they hand it out again."""
+        for consumer, _ in self._offsets.values():
+            try:
+                consumer.rewind()
+            except (Closed, Poisoned, OutcomeUnknown) as error:
+                # The caller is being told what ended the transaction; a closed log hands out nothing any more.
+                logger.info("a consumer could not be rewound: %s", error)
+
+    def _move(self, state: TransactionState) -> None:
+        assert state in NEXT_STATES[self._state]
+        self._state = state
+
+    def _check_open(self) -> None:
+        if self._state is not TransactionState.OPEN:
+            raise InvalidRequest(f"this transaction is {self._state.value}: begin another")
+
+    @property
+    def state(self) -> str:
+        return self._state.value
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Any:
+        if self._state is TransactionState.OPEN:
+            if error is None:
+                self.commit()
+            else:
+                self.abort()

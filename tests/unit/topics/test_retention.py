@@ -1,0 +1,231 @@
+"""How far a topic lets go of its rows: by age, by size, by deletion; and when the clock is not believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from headwater.ids import Lsn
+from headwater.log import SegmentInfo
+from headwater.log.deletion import Release, SegmentUse, past_grace
+from headwater.log.device import TopicInSegment
+from headwater.metadata.operations import TopicRecord
+from headwater.topics.retention import ClockCaution, releases
+from tests.unit.topics.keyed_logs import deleted_topic, keyed_topic
+
+NOW_US = 1_700_000_000_000_000
+HOUR_US = 3_600_000_000
+S = 1_000_000
+
+
+def use(number: int, topics: Mapping[int, int], *, age_us: int, sealed: bool = True) -> SegmentUse:
+    """A segment of 10 LSNs whose last frame is so old and which was begun an hour before; of each topic its bytes."""
+    first, last = number * 10 + 1, number * 10 + 10
+    end_us = NOW_US - age_us
+    segment = SegmentInfo(f"{number}", Lsn(first), Lsn(last), 0, 1000, end_us - HOUR_US, end_us, sealed)
+    return SegmentUse(segment, {topic: TopicInSegment(1, size, 1, Lsn(last)) for topic, size in topics.items()})
+
+
+def hourly(*sizes: int, topic: int = 1) -> list[SegmentUse]:
+    """Sealed segments that follow each other by the hour, the last one sealed now, and an active one of no topic."""
+    count = len(sizes)
+    uses = [use(at, {topic: size}, age_us=(count - 1 - at) * HOUR_US) for at, size in enumerate(sizes)]
+    return [*uses, use(count, {}, age_us=-HOUR_US, sealed=False)]
+
+
+def released(
+    topic: TopicRecord,
+    uses: list[SegmentUse],
+    *,
+    verified: int = 0,
+    may_expire_by_age: bool = True,
+    grace_s: float = 0.0,
+    now_us: int = NOW_US,
+) -> Release | None:
+    found = releases(
+        [topic],
+        [],
+        uses,
+        now_us=now_us,
+        verified_lsn=lambda asked: verified if asked == topic else -1,
+        may_expire_by_age=may_expire_by_age,
+        grace_s=grace_s,
+    )
+    assert found.keys() <= {topic.number}
+    return found.get(topic.number)
+
+
+def test_without_a_policy_rows_are_kept() -> None:
+    assert released(keyed_topic(cleanup="delete"), hourly(10, 10, 10)) is None
+    assert released(keyed_topic(cleanup="both"), hourly(10, 10, 10)) is None
+
+
+def test_by_age_a_segment_goes_once_its_last_frame_is_older() -> None:
+    topic = keyed_topic(cleanup="delete", retention_s=3600.0)
+
+    assert released(topic, hourly(10, 10, 10)) == Release(Lsn(20), NOW_US)
+    assert released(topic, hourly(10, 10, 10), now_us=NOW_US - 1) == Release(Lsn(10), NOW_US - HOUR_US)
+
+
+def test_the_segment_that_is_being_written_does_not_expire() -> None:
+    topic = keyed_topic(cleanup="delete", retention_s=1.0)
+    uses = [use(0, {1: 10}, age_us=HOUR_US), use(1, {1: 10}, age_us=HOUR_US, sealed=False)]
+
+    assert released(topic, uses) == Release(Lsn(10), NOW_US - HOUR_US + S)
+
+
+def test_by_size_the_oldest_go_until_the_rest_is_within_the_limit() -> None:
+    uses = hourly(10, 10, 10, 10)
+
+    def with_limit(limit: int) -> Lsn | None:
+        found = released(keyed_topic(cleanup="delete", retention_bytes=limit), uses)
+        return found.lsn if found is not None else None
+
+    assert [with_limit(limit) for limit in (40, 39, 30, 29, 10, 9, 0)] == [None, 10, 10, 20, 30, 40, 40]
+
+
+def test_a_size_counts_what_is_being_written_and_does_not_release_it() -> None:
+    uses = [use(0, {1: 10}, age_us=HOUR_US), use(1, {1: 50}, age_us=0, sealed=False)]
+
+    assert released(keyed_topic(cleanup="delete", retention_bytes=55), uses) == Release(Lsn(10), NOW_US - HOUR_US)
+    assert released(keyed_topic(cleanup="delete", retention_bytes=5), uses) == Release(Lsn(10), NOW_US - HOUR_US)
+
+
+def test_a_size_is_exceeded_since_the_segment_in_which_the_limit_was_passed_began() -> None:
+    uses = hourly(10, 10, 10, 10)
+
+    found = released(keyed_topic(cleanup="delete", retention_bytes=25), uses)
+
+    # The second segment's turn came in the last one, which was begun an hour ago.
+    assert found == Release(Lsn(20), NOW_US - HOUR_US)
+
+
+def test_a_segment_that_is_too_much_by_itself_could_go_since_it_was_sealed() -> None:
+    found = released(keyed_topic(cleanup="delete", retention_bytes=5), hourly(10, 10))
+
+    assert found == Release(Lsn(20), NOW_US)
+
+
+def test_what_lies_behind_a_part_could_not_go_before_it() -> None:
+    # The wall clock was set back by hours while the second segment was written.
+    uses = [
+        use(0, {1: 10}, age_us=0),
+        use(1, {1: 10}, age_us=-HOUR_US),
+        use(2, {1: 10}, age_us=7 * HOUR_US, sealed=False),
+    ]
+
+    found = released(keyed_topic(cleanup="delete", retention_bytes=15), uses)
+
+    assert found == Release(Lsn(20), NOW_US)
+
+
+def test_of_age_and_size_the_one_that_reaches_further_counts() -> None:
+    uses = hourly(10, 10, 10, 10)
+
+    by_size = keyed_topic(cleanup="delete", retention_s=3 * 3600.0, retention_bytes=15)
+    by_age = keyed_topic(cleanup="delete", retention_s=3600.0, retention_bytes=35)
+
+    assert released(by_size, uses) == Release(Lsn(30), NOW_US - HOUR_US)
+    assert released(by_age, uses) == Release(Lsn(30), NOW_US)
+
+
+def test_other_topics_do_not_count() -> None:
+    uses = [use(0, {1: 10, 2: 1000}, age_us=HOUR_US), use(1, {2: 1000}, age_us=0)]
+
+    assert released(keyed_topic(cleanup="delete", retention_bytes=10), uses) is None
+    assert released(keyed_topic(3, cleanup="delete", retention_bytes=0, retention_s=0.0), uses) is None
+
+
+def test_a_topic_that_is_only_compacted_keeps_its_latest_rows_for_ever() -> None:
+    uses = hourly(10, 10)
+
+    assert released(keyed_topic(cleanup="compact", retention_s=0.0, retention_bytes=0), uses) is None
+    assert released(keyed_topic(cleanup="both", retention_s=0.0, retention_bytes=0), uses) is not None
+
+
+@pytest.mark.parametrize("retention", [{"retention_s": 0.0}, {"retention_bytes": 0}])
+def test_of_a_topic_with_a_table_nothing_above_the_verified_lsn_is_released(retention: dict[str, Any]) -> None:
+    topic = keyed_topic(cleanup="delete", table="lake.t", **retention)
+    uses = hourly(10, 10, 10)
+
+    reached = [released(topic, uses, verified=verified) for verified in (0, 9, 10, 29, 30, 99)]
+
+    assert [each.lsn if each is not None else None for each in reached] == [None, None, 10, 20, 30, 30]
+
+
+def test_of_a_topic_with_a_table_only_what_has_landed_counts_towards_its_size() -> None:
+    topic = keyed_topic(cleanup="delete", table="lake.t", retention_bytes=20)
+
+    assert released(topic, hourly(10, 10, 10, 10), verified=20) is None
+    assert released(topic, hourly(10, 10, 10, 10), verified=30) is not None
+
+
+def test_a_topic_without_a_table_is_not_asked_how_far_it_has_landed() -> None:
+    topic = keyed_topic(cleanup="delete", retention_s=0.0)
+
+    found = releases([topic], [], hourly(10), now_us=NOW_US, verified_lsn=lambda asked: 1 // 0, may_expire_by_age=True)
+
+    assert found == {1: Release(Lsn(10), NOW_US)}
+
+
+def test_of_a_deleted_topic_everything_goes_since_it_was_deleted() -> None:
+    deleted = deleted_topic(keyed_topic(), NOW_US - 5)
+    uses = [*hourly(10, 10)[:2], use(2, {1: 10}, age_us=0, sealed=False)]
+
+    def go(uses: list[SegmentUse]) -> dict[int, Release]:
+        return releases([], [deleted], uses, now_us=NOW_US, verified_lsn=lambda asked: 0, may_expire_by_age=False)
+
+    assert go(uses) == {1: Release(Lsn(30), NOW_US - 5)}
+    assert go(hourly(10, topic=2)) == {}
+    assert go([]) == {}
+
+
+def test_nothing_goes_by_age_while_the_clock_is_not_believed() -> None:
+    by_age = keyed_topic(cleanup="delete", retention_s=0.0)
+    by_size = keyed_topic(cleanup="delete", retention_s=0.0, retention_bytes=5)
+
+    assert released(by_age, hourly(10, 10), may_expire_by_age=False) is None
+    assert released(by_size, hourly(10, 10), may_expire_by_age=False) == Release(Lsn(20), NOW_US)
+
+
+def test_what_expires_all_the_time_still_passes_its_grace() -> None:
+    # Segments are sealed every minute and grace is ten: there is always one that has only just expired.
+    uses = [use(at, {1: 10}, age_us=(60 - at) * 60 * S) for at in range(60)]
+    topic = keyed_topic(cleanup="delete", retention_s=0.0)
+
+    found = released(topic, uses, grace_s=600.0)
+
+    assert found == Release(Lsn(510), NOW_US - 600 * S)
+    assert past_grace({1: found}, NOW_US, 600.0)
+
+
+def test_a_clock_that_agrees_with_the_log_is_believed_at_once() -> None:
+    for opened_us in (NOW_US, NOW_US + S, NOW_US + 24 * HOUR_US):
+        caution = ClockCaution(opened_us, NOW_US)
+        assert caution.may_expire(0.0)
+        assert caution.note(0.0) == ""
+
+
+def test_a_clock_behind_the_newest_frame_is_not_believed_for_an_hour() -> None:
+    caution = ClockCaution(NOW_US - 90 * S, NOW_US)
+
+    assert not caution.may_expire(0.0) and not caution.may_expire(3599.9)
+    assert caution.may_expire(3600.0)
+    assert caution.note(600.0) == (
+        "nothing expires by age for 3000 s more: the clock was 90.0 s behind the newest frame when the log was opened"
+    )
+    assert caution.note(3600.0) == ""
+
+
+def test_a_clock_a_day_past_the_newest_frame_is_not_believed_for_an_hour() -> None:
+    caution = ClockCaution(NOW_US + 24 * HOUR_US + 1, NOW_US)
+
+    assert not caution.may_expire(3599.9)
+    assert caution.may_expire(3600.0)
+    assert "1.0 days past the newest frame" in caution.note(0.0)
+
+
+def test_a_log_without_a_frame_leaves_nothing_to_doubt() -> None:
+    assert ClockCaution(NOW_US, 0).may_expire(0.0)
