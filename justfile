@@ -16,7 +16,7 @@ setup:
 quick:
     {{ python }} -m ruff check .
     {{ python }} -m ruff format --check .
-    {{ python }} -m mypy --strict src tests bench
+    {{ python }} -m mypy --strict src tests bench examples
     {{ python }} -m pytest -n 2 tests/unit tests/test_*.py
 
 # everything that CI runs, as CI runs it

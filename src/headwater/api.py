@@ -230,6 +230,7 @@ class Log:
         self._engine.close()
 
     def __enter__(self) -> Self:
+        self._engine.metadata()
         return self
 
     def __exit__(
@@ -340,7 +341,7 @@ class Topic:
             partition=partition,
             rejected=rejected,
             expect_offset=expect_offset,
-            identity=_identity(idempotency_key),
+            identity=self._identity(idempotency_key),
         )
 
     def append_future(
@@ -361,7 +362,7 @@ class Topic:
             partition=partition,
             rejected=rejected,
             expect_offset=expect_offset,
-            identity=_identity(idempotency_key),
+            identity=self._identity(idempotency_key),
         )
 
     def append_all(self, batches: Iterable[object], *, rejected: OnRejected = "refuse") -> list[Appended]:
@@ -378,7 +379,14 @@ class Topic:
 
     def delete(self, keys: object, *, idempotency_key: str | bytes | None = None) -> Appended:
         """These keys have no row from now on: `delete([{"id": 42}])`, or `delete(42)` where the key is one column."""
-        return self._engine.delete_keys(self._number, keys, identity=_identity(idempotency_key))
+        return self._engine.delete_keys(self._number, keys, identity=self._identity(idempotency_key))
+
+    def _identity(self, idempotency_key: str | bytes | None) -> Identity | None:
+        """The topic's own: the same key in another topic is another request."""
+        if idempotency_key is None:
+            return None
+        topic = self._engine.topic_numbered(self._number)
+        return Identity(key=key_hash(idempotency_key, topic.topic_id))
 
     # Reading -----------------------------------------------------------------------------------
 
@@ -427,10 +435,6 @@ class Topic:
 
     def _repr_html_(self) -> str:
         return html_of_topic(self.describe())
-
-
-def _identity(idempotency_key: str | bytes | None) -> Identity | None:
-    return None if idempotency_key is None else Identity(key=key_hash(idempotency_key))
 
 
 def __dir__() -> list[str]:

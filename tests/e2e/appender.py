@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, get_type_hints
@@ -183,8 +184,8 @@ def run(root: str, settings: AppenderSettings) -> None:
     say(b"d\n")
 
 
-def serve_nursery(descriptor: int) -> None:
-    """Fork an appender for each `start` and wait for the end of one at each `wait`, until nobody asks any more."""
+def serve_nursery(descriptor: int, run_child: Callable[[list[str]], None]) -> None:
+    """Fork a child for each `start` and wait for the end of one at each `wait`, until nobody asks any more."""
     import socket
 
     import headwater.log
@@ -205,7 +206,7 @@ def serve_nursery(descriptor: int) -> None:
                 connection.close()
                 os.dup2(descriptors[0], 1)
                 os.close(descriptors[0])
-                run_forked(arguments)
+                run_child(arguments)
             os.close(descriptors[0])
             connection.send(str(pid).encode())
 
@@ -222,7 +223,7 @@ def run_forked(arguments: list[str]) -> None:
 
 def main() -> None:
     if sys.argv[1] == "--nursery":
-        serve_nursery(int(sys.argv[2]))
+        serve_nursery(int(sys.argv[2]), run_forked)
         return
     settings = AppenderSettings.from_arguments(sys.argv[2:])
     for call in filter(None, settings.disabled.split(",")):

@@ -16,11 +16,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from tests.e2e.appender import AppenderSettings
 
 APPENDER = Path(__file__).with_name("appender.py")
 REPOSITORY = APPENDER.parents[2]
+
+
+class ChildSettings(Protocol):
+    """What a child is told when it starts."""
+
+    def arguments(self) -> list[str]: ...
 
 
 class AppenderProcess:
@@ -109,14 +116,14 @@ def running_appender(root: Path, settings: AppenderSettings, *, under: Sequence[
 
 
 class Nursery:
-    """A process that has everything imported and forks appenders from there."""
+    """A process that has everything imported and forks appenders, or what another script runs, from there."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: Path = APPENDER) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(60)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, str(APPENDER), "--nursery", str(theirs.fileno())],
+                [sys.executable, str(script), "--nursery", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 env=appender_environment(),
             )
@@ -133,7 +140,7 @@ class Nursery:
             self._process.wait(timeout=10)
 
     @contextmanager
-    def running_appender(self, root: Path, settings: AppenderSettings) -> Iterator[AppenderProcess]:
+    def running_appender(self, root: Path, settings: ChildSettings) -> Iterator[AppenderProcess]:
         """As above, from the nursery."""
         reading, writing = os.pipe()
         try:

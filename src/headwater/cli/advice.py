@@ -29,7 +29,7 @@ _RESTORE_LOG = Advice(
 )
 _RESTORE_JOURNAL = Advice(
     "Restore `journal/` from a backup, as a whole. Without one the log can tell again what it knows of its topics:",
-    "headwater log rebuild {data}",
+    "headwater log rebuild {data} --to DIR",
 )
 
 ADVICE: dict[str, Advice] = {

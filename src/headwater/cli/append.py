@@ -22,6 +22,7 @@ from headwater.cli.data_directory import AsJson, DataOption, open_topics
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import code_of, describe, exit_codes
 from headwater.cli.input_source import Source
+from headwater.cli.interrupts import Interrupts
 from headwater.cli.output import counted, emit_json, lsn_range, printable, remarks, results, say
 from headwater.cli.row_input import Chunk, InputFormat, chunks, format_of
 from headwater.cli.topic_lookup import topic_named
@@ -188,22 +189,25 @@ class Loading:
     interrupted: bool = False
     _waiting: tuple[Chunk, Future[Appended]] | None = None
 
-    def run(self, found: Iterator[Chunk], told: Callable[[int], None]) -> ExitCode | int:
+    def run(self, found: Iterator[Chunk], told: Callable[[int], None]) -> ExitCode:
         """Append all chunks; the exit code."""
-        try:
-            for chunk in found:
+        with Interrupts() as interrupts:
+            try:
+                for chunk in found:
+                    # What is sent is counted, whenever Ctrl-C comes: --skip-rows would send it twice otherwise.
+                    with interrupts.held():
+                        self._settle(told)
+                        self._start(chunk)
+                        if not self.ahead:
+                            self._settle(told)
                 self._settle(told)
-                self._start(chunk)
-                if not self.ahead:
-                    self._settle(told)
-            self._settle(told)
-        except HeadwaterError as error:
-            self.error = error
-            return code_of(error)
-        except KeyboardInterrupt:
-            self.interrupted = True
-            self._settle(told)
-            return ExitCode.INTERRUPTED
+            except HeadwaterError as error:
+                self.error = error
+                return code_of(error)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                self._settle(told)
+                return ExitCode.INTERRUPTED
         return ExitCode.DONE
 
     def _start(self, chunk: Chunk) -> None:
@@ -218,12 +222,14 @@ class Loading:
         if self._waiting is None:
             return
         chunk, future = self._waiting
-        self._waiting = None
         try:
             done = future.result()
-        except RowsRefused as error:
-            self._note_refused(chunk, error)
+        except HeadwaterError as error:
+            self._waiting = None
+            if isinstance(error, RowsRefused):
+                self._note_refused(chunk, error)
             raise
+        self._waiting = None
         self.rows += done.rows
         self.rejected += done.rejected
         self.writes += 1

@@ -72,5 +72,5 @@ def headwater(
     """A durable event log for Python: its topics, their rows, and tools to look at the log, check it and mend it.
 
     All results go to stdout and all else to stderr. Exit codes: 0 done, 1 a check FAILed, 2 another call is needed,
-    3 HALTED (a person is needed), 75 try again. NO_COLOR is honoured.
+    3 HALTED (a person is needed), 75 try again, 130 interrupted. NO_COLOR is honoured.
     """

@@ -6,6 +6,7 @@ NOT HERE How a value looks: json_values.py has the table.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 
+from headwater.cli.json_values import bytes_to_json
 from headwater.cli.ndjson_output import json_texts, ndjson, timestamp_texts
 from headwater.cli.output import JSON_VERSION, printable, remarks, say
 from headwater.cli.plain_table import COLUMN_CELLS_MIN, GAP, Column, fit, table_lines, widths_of
@@ -127,8 +129,6 @@ class JsonOutput:
     """The one object of `--json`, with the rows in it."""
 
     def __init__(self, opening: dict[str, object]) -> None:
-        import json
-
         self._bytes = _Bytes(None)
         text = json.dumps({"version": JSON_VERSION, **opening}, ensure_ascii=False)
         self._bytes.write(f'{text[:-1]}, "rows": [\n'.encode())
@@ -143,8 +143,9 @@ class JsonOutput:
             self._separator = b",\n"
             self._rows += batch.num_rows
 
-    def end(self) -> None:
-        self._bytes.write(f'\n], "count": {self._rows}, "error": null}}\n'.encode())
+    def end(self, error: dict[str, object] | None = None) -> None:
+        """Close the object, with what ended it too early, if anything did."""
+        self._bytes.write(f'\n], "count": {self._rows}, "error": {json.dumps(error)}}}\n'.encode())
 
 
 class CsvOutput:
@@ -194,11 +195,7 @@ def _csv_column(column: pa.Array) -> pa.Array:
 
 def _bytes_cells(column: pa.Array) -> pa.Array:
     """Text where the bytes are text, else the JSON that stands for them."""
-    import json
-
     import pyarrow as pa
-
-    from headwater.cli.json_values import bytes_to_json
 
     found = [None if value is None else bytes_to_json(value) for value in column.to_pylist()]
     return pa.array(
@@ -284,4 +281,7 @@ def _cells(column: pa.Array) -> list[str]:
     if types.is_string(kind):
         return ["-" if value is None else printable(value) for value in column.to_pylist()]
     texts = json_texts(column).to_pylist()
+    if types.is_timestamp(kind):
+        # Six zeroes tell a person nothing, and take the room of another column.
+        texts = [text and text.replace(".000000", "") for text in texts]
     return ["-" if text is None else printable(text.strip('"')) for text in texts]

@@ -228,7 +228,7 @@ def delete(
 
 
 def compact(topic: Name, data: DataOption = None, as_json: AsJson = False) -> None:
-    """Compact a keyed topic now: of each key keep the latest row, in the segments that are sealed.
+    """Compact a keyed topic now: of each key the latest row stays. Offsets and order stay as they are.
 
     Exit code 0: done, or nothing to do. 2: the topic is not compacted. 75: the log has an owner (it is named).
     """
@@ -253,8 +253,7 @@ def compact(topic: Name, data: DataOption = None, as_json: AsJson = False) -> No
                 f"{counted(len(done.segments), 'segment')}; looked at up to LSN {done.up_to_lsn}.",
             )
         else:
-            looked = f"up to LSN {done.up_to_lsn}" if done.up_to_lsn else "in what is sealed so far"
-            say(results(), f"{topic}: nothing to compact {looked}.")
+            say(results(), f"{topic}: nothing to compact up to LSN {done.up_to_lsn}.")
 
 
 def _schema(text: str | None, file: Path | None) -> pa.Schema:

@@ -12,7 +12,7 @@ What releases a topic, a verified landing, an expired retention, its deletion, i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.clock import Clock
@@ -55,6 +55,8 @@ class DeletionPlan:
     drain: tuple[str, ...]
     kept: dict[str, str] = field(default_factory=dict)
     """Of each other sealed segment, what keeps it."""
+    held_back: dict[str, frozenset[int]] = field(default_factory=dict)
+    """Of a segment that is drained, the topics whose rows stay in it all the same, because older ones stay too."""
 
 
 @dataclass(frozen=True)
@@ -86,19 +88,25 @@ def plan_deletion(
     pins: Sequence[Lsn],
     now_us: int,
     grace_s: float,
+    ordered: Collection[int] = (),
 ) -> DeletionPlan:
-    """What may go now, and what keeps the rest."""
+    """What may go now, and what keeps the rest.
+
+    The rows of an `ordered` topic go from the oldest on and in no other order: where a row replaces an earlier one, the
+    earlier one must not outlive it."""
     ripe = past_grace(released, now_us, grace_s)
     lowest_pin = min(pins, default=None)
     delete: list[str] = []
     to_drain: list[str] = []
     kept: dict[str, str] = {}
+    held_back: dict[str, frozenset[int]] = {}
+    stuck: set[int] = set()
     prefix = True
     for use in uses:
         segment = use.segment
         if not segment.sealed:
             continue
-        dead = {topic for topic, share in use.topics.items() if _is_released(topic, share, covered_lsn, ripe)}
+        dead = {topic for topic, share in use.topics.items() if _is_released(topic, share, covered_lsn, ripe)} - stuck
         live_bytes = sum(share.bytes for topic, share in use.topics.items() if topic not in dead)
         all_bytes = sum(share.bytes for share in use.topics.values())
         why = ""
@@ -119,10 +127,14 @@ def plan_deletion(
         if why:
             kept[segment.name] = why
             prefix = False
+            if to_drain[-1:] == [segment.name]:
+                held_back[segment.name] = frozenset(stuck.intersection(use.topics))
+            else:
+                stuck.update(topic for topic in ordered if topic in use.topics)
         else:
             delete.append(segment.name)
             log_start = Lsn(max(log_start, segment.last_lsn + 1))
-    return DeletionPlan(log_start, tuple(delete), tuple(to_drain), kept)
+    return DeletionPlan(log_start, tuple(delete), tuple(to_drain), kept, held_back)
 
 
 def past_grace(released: Mapping[int, Release], now_us: int, grace_s: float) -> dict[int, Release]:
@@ -170,7 +182,9 @@ class Deletion:
         self._clock = clock
         self._settings = settings
 
-    def run(self, *, log_start: Lsn, covered_lsn: Lsn, released: Mapping[int, Release]) -> DeletionReport:
+    def run(
+        self, *, log_start: Lsn, covered_lsn: Lsn, released: Mapping[int, Release], ordered: Collection[int] = ()
+    ) -> DeletionReport:
         """Plan, save the offsets of what goes, record the intent, look at the pins once more, and only then delete;
         then drain.
 
@@ -187,6 +201,7 @@ class Deletion:
             pins=[pin.lsn for pin in self._pins.read()],
             now_us=now_us,
             grace_s=grace_s,
+            ordered=ordered,
         )
         if plan.delete:
             if not self._log.exclusively(lambda: device.remember_offsets(plan.log_start)):
@@ -207,5 +222,6 @@ class Deletion:
         for name in plan.drain:
             # A pin that came since the plan was made keeps what is in it.
             if lowest_pin is None or last_lsns[name] < lowest_pin:
-                drained.append(drain(self._log, name, released=ripe, covered_lsn=covered_lsn))
+                going = {topic: each for topic, each in ripe.items() if topic not in plan.held_back[name]}
+                drained.append(drain(self._log, name, released=going, covered_lsn=covered_lsn))
         return DeletionReport(plan, tuple(deleted), held, tuple(drained))

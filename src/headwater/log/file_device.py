@@ -192,9 +192,7 @@ class FileDevice(FileReads):
         if owner.position > SEGMENT_FRAME_BYTES:
             return owner.end
         # Nothing is in this segment yet: the last frame is the one before it.
-        return ChainEnd(
-            owner.end.next_lsn, owner.active.opening.header.prev, owner.end.epoch, owner.end.append_time_us
-        )
+        return ChainEnd(owner.end.next_lsn, owner.active.opening.header.prev, owner.end.epoch, owner.end.append_time_us)
 
     def _is_time_to_roll(self, owner: Owner, size: int, now_us: int) -> bool:
         settings = self._place.settings

@@ -105,10 +105,11 @@ class FileReads:
         position = segments[-1].size if segments else 0
         self._walker = None
         durable = found.end.next_lsn - 1
+        clean = False
         if newest is not None and isinstance(found.newest_opening, Opening) and halt is None:
             segment = Segment(place, newest, found.newest_opening)
             segments.append(segment)
-            position, durable, halt = self._load_newest(segment, found, mark)
+            position, durable, clean, halt = self._load_newest(segment, found, mark)
         if halt is not None and not undamaged_part:
             raise halt
         self._show(View(tuple(segments), Lsn(durable), position))
@@ -121,16 +122,17 @@ class FileReads:
             last_lsn=durable,
             durable_lsn=durable,
             epoch=mark.epoch if mark is not None else 0,
-            clean=mark.clean if mark is not None else False,
+            clean=clean,
             indexes_rebuilt=found.rebuilt,
             foreign=found.listing.foreign,
         )
 
     def _load_newest(
         self, segment: Segment, found: FoundSegments, mark: Mark | None
-    ) -> tuple[int, int, DamagedLog | None]:
-        """Where the newest segment's durable part ends, its last LSN, and what is damaged before the mark.  After a
-        clean close its index says so; otherwise its frames are read up to the mark."""
+    ) -> tuple[int, int, bool, DamagedLog | None]:
+        """Where the newest segment's durable part ends, its last LSN, whether the log was closed there, and what is
+        damaged before the mark.  After a clean close its index says so; otherwise its frames are read up to the mark.
+        The mark alone is not believed: after a power loss it can be that of an earlier close."""
         file = segment.open_file()
         try:
             trusted = cleanly_closed(self._place, segment.name, segment.opening, file, mark)
@@ -139,14 +141,14 @@ class FileReads:
         if trusted is not None:
             segment.set_index(trusted.index)
             self._walker = ChainWalker(trusted.end)
-            return trusted.position, trusted.durable_lsn, None
+            return trusted.position, trusted.durable_lsn, True, None
         index = ActiveIndex(segment.first_lsn, found.offsets_before(segment))
         segment.set_index(index)
         self._walker = ChainWalker(segment.end)
         if mark is None or mark.segment != segment.first_lsn:
-            return SEGMENT_FRAME_BYTES, segment.first_lsn - 1, None
+            return SEGMENT_FRAME_BYTES, segment.first_lsn - 1, False, None
         position, halt = self._extend(segment, index, self._walker, SEGMENT_FRAME_BYTES, mark)
-        return position, self._walker.whole_end.next_lsn - 1, halt
+        return position, self._walker.whole_end.next_lsn - 1, False, halt
 
     def _extend(
         self, segment: Segment, index: ActiveIndex, walker: ChainWalker, position: int, mark: Mark
@@ -455,6 +457,13 @@ class FileReads:
             if place is not None:
                 return self._ref(view, number, place)
         return None
+
+    def next_offset(self, topic_number: int, partition: int) -> int:
+        """The offset after the last row of a partition, whether or not the log still holds that row."""
+        view = self._view
+        if not view.segments:
+            return 0
+        return self._index(view, len(view.segments) - 1).next_offset(partition_key(topic_number, partition))
 
     def find_time(self, time_us: int) -> Lsn | None:
         """The LSN of the first durable frame appended at or after this time."""

@@ -159,6 +159,11 @@ class FrameLog:
         frame = next(iter(self.read_partition(topic_number, partition)), None)
         return None if frame is None else frame.header.base_offset
 
+    def next_offset(self, topic_number: int, partition: int) -> int:
+        """The offset after the last row of a partition, whether or not the log still holds that row."""
+        self._device.refresh()
+        return self._device.next_offset(topic_number, partition)
+
     def find_time(self, time_us: int) -> Lsn | None:
         """The first LSN appended at or after this time."""
         self._device.refresh()

@@ -169,6 +169,8 @@ class _Verification:
         self._lost_offsets = False
         """True where rows were lost: an index from before that may know of offsets that no frame shows."""
         self._previous: SegmentName | None = None
+        self._before_unused: SegmentName | None = None
+        """The segment before one that holds nothing durable yet: its own end may still be on its way to the disk."""
         self.report = VerifyReport(directory)
 
     def run(self, log_start: LogStart, to_lsn: int | None) -> None:
@@ -207,6 +209,8 @@ class _Verification:
                 f"LSNs {start} to {chosen[0].first_lsn - 1} are in no segment",
                 lsns=(start, chosen[0].first_lsn - 1),
             )
+        if len(chosen) > 1 and (mark is None or mark.durable_lsn < chosen[-1].first_lsn):
+            self._before_unused = chosen[-2]
         for segment in wanted:
             self._look_at_segment(segment, mark, newest=segment == chosen[-1])
         if not chosen and mark is not None and mark.durable_lsn:
@@ -440,8 +444,9 @@ class _Verification:
             return
         try:
             footer = read_footer(saved)
-            if newest and footer is not None and footer.segment_bytes != size:
-                # Of the newest segment an index is saved at a clean close only.
+            is_open = newest or name == self._before_unused
+            if is_open and footer is not None and footer.segment_bytes != size:
+                # Of an open segment an index is saved at a clean close only, and replaced when it is sealed.
                 return
             if footer is not None and (self._forgotten_offsets or self._lost_offsets):
                 known = read_next_offsets(saved, footer)

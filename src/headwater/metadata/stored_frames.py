@@ -35,9 +35,7 @@ class StoredFrames:
         return self._segments[0].first_lsn if self._segments else None
 
     def chain_before_first(self) -> int | None:
-        """The chain value of the frame before the first segment; None where no header says so."""
-        if not self._segments:
-            return None
+        """The chain value of the frame before the first segment; None where its header does not say so."""
         file = self._open(self._segments[0])
         try:
             opening = _opening(file)

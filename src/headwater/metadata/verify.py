@@ -153,11 +153,12 @@ class _Verification:
             found = look_at_checkpoints(self._files, JOURNAL_CHECKPOINTS, CheckpointKind.JOURNAL).valid()
             log = self._stored(JOURNAL)
             state = self._begin_of_journal(log.first_lsn, [checkpoint for _, checkpoint in found])
-            try:
-                for frame in frames_until_gone(log, state.lsn + 1) if state is not None else ():
-                    apply_frame(state, frame)
-            except HeadwaterError:
-                return None
+            if state is not None:
+                try:
+                    for frame in frames_until_gone(log, state.lsn + 1):
+                        apply_frame(state, frame)
+                except HeadwaterError:
+                    return None
             if self._stored(JOURNAL).first_lsn == log.first_lsn:
                 return state
             # An owner at work has compacted it meanwhile: read it again.

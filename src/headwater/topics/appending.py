@@ -19,12 +19,15 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from headwater.errors import InvalidRequest, RowsRefused, UnknownPartition
-from headwater.frames.frame import Flag
+from headwater.errors import InvalidRequest, RowsRefused, TooLarge
+from headwater.frames.frame import WRITE_FRAMES_MAX, Flag
 from headwater.log.drafts import Draft, check_write
 from headwater.metadata.operations import TopicRecord
 from headwater.settings import Settings
+from headwater.topics.batches import encode_batch
+from headwater.topics.names import whole_number
 from headwater.topics.partitioning import partition_ids, split_by_partition
+from headwater.topics.positions import check_partition
 from headwater.topics.requests import (
     GroupOffset,
     Identity,
@@ -33,6 +36,9 @@ from headwater.topics.requests import (
     Told,
     TopicRequest,
     drafts_of,
+    merged,
+    record_drafts,
+    row_too_large,
     size_of,
 )
 from headwater.topics.rows import RowReader
@@ -71,9 +77,12 @@ class Preparation:
         """Rows to append, or to upsert where the topic is keyed."""
         if rejected not in ("refuse", "keep"):
             raise InvalidRequest(f"rejected is 'refuse' or 'keep', not {rejected!r}")
+        if partition is not None:
+            partition = whole_number(partition, "partition")
         accepted = self._reader(topic).read(rows, keep_rejected=rejected == "keep")
         if accepted.refused and rejected == "refuse":
             raise RowsRefused(topic.name, accepted.refused, accepted.rows, accepted.refused_count)
+        self._check_row_sizes(topic, accepted.batch)
         prepared = self._place(topic, accepted.batch, partition, tombstones=False)
         if accepted.rejected is not None and accepted.rejected.num_rows:
             kept = self._rejected_topic(topic)
@@ -96,6 +105,23 @@ class Preparation:
         batch = pa.RecordBatch.from_arrays(columns, schema=schema)
         return Prepared(self._place(topic, batch, None, tombstones=True), count, 0)
 
+    def _check_row_sizes(self, topic: TopicRecord, batch: pa.RecordBatch) -> None:
+        """A row above the limit of a frame is refused by its number, before it is lost among those of a partition."""
+        limit = self._settings.frame_bytes_max
+        around = 1024 + 256 * batch.num_columns
+        if batch.get_total_buffer_size() + around <= limit:
+            return
+        pending = [(0, batch)]
+        while pending:
+            first, piece = pending.pop()
+            if piece.nbytes + around <= limit:
+                continue
+            if piece.num_rows > 1:
+                half = piece.num_rows // 2
+                pending += [(first + half, piece.slice(half)), (first, piece.slice(0, half))]
+            elif encode_batch(piece).nbytes > limit:
+                raise row_too_large(topic.name, first, piece.nbytes, limit)
+
     def _reader(self, topic: TopicRecord, *, keys_only: bool = False) -> RowReader:
         version = (topic.number, len(topic.schemas), keys_only)
         reader = self._readers.get(version)
@@ -114,11 +140,7 @@ class Preparation:
         if partition is not None:
             if topic.key:
                 raise InvalidRequest(f"the rows of {topic.name!r} go by their key: leave out partition=")
-            if not 0 <= partition < topic.partitions:
-                raise UnknownPartition(
-                    f"{topic.name!r} has no partition {partition}: it has {topic.partitions}, from 0 on",
-                    partition=partition,
-                )
+            check_partition(topic, partition)
         elif topic.partitions == 1:
             partition = 0
         elif not topic.key:
@@ -157,13 +179,22 @@ class Preparation:
         size = size_of(rows)
         drafts: list[Draft] | None = None
         if transaction or size >= self._settings.join_bytes_max:
+            rows = merged(rows)
             flags = int(Flag.TRANSACTION) if transaction else 0
             drafts = []
             for each in rows:
                 drafts += drafts_of(
                     each, frame_bytes_max=self._settings.frame_bytes_max, flags=flags, identity=identity
                 )
-            size = check_write(drafts, self._settings.log) if drafts else 0
+            drafts += record_drafts(groups, sources)
+            versions = {(each.topic.number, len(each.topic.schemas)) for each in rows}
+            if len(drafts) + len(versions) + 1 > WRITE_FRAMES_MAX:
+                raise TooLarge(
+                    "a write has too many frames: rows for so many partitions, or so many sources, take several",
+                    frames=len(drafts) + len(versions) + 1,
+                    limit=WRITE_FRAMES_MAX,
+                )
+            size = check_write(drafts, self._settings.log)
         return TopicRequest(
             rows,
             drafts=drafts,
@@ -171,23 +202,28 @@ class Preparation:
             identity=identity,
             expected=expected,
             groups=tuple(groups),
-            sources=tuple(sources),
             alone=transaction,
             future=future,
             told_as=told_as,
         )
 
 
-def key_hash(key: str | bytes) -> bytes:
-    """128 bits that stand for an idempotency key in the log."""
-    data = key.encode() if isinstance(key, str) else bytes(key)
+def key_hash(key: str | bytes, topic_id: bytes = b"") -> bytes:
+    """128 bits that stand for an idempotency key in the log: of one topic, or of transactions."""
+    if not isinstance(key, str | bytes):
+        raise InvalidRequest(f"an idempotency key is text or bytes, not {type(key).__name__}")
+    try:
+        data = key.encode() if isinstance(key, str) else key
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"an idempotency key is text that UTF-8 can hold: {key!r} is not") from None
     if not 1 <= len(data) <= _KEY_BYTES_MAX:
         raise InvalidRequest(f"an idempotency key has 1 to {_KEY_BYTES_MAX} bytes", bytes=len(data))
-    return blake2b(data, digest_size=16).digest()
+    return blake2b(data, digest_size=16, key=topic_id).digest()
 
 
 def expected_offset(topic: TopicRecord, rows: Sequence[PartitionRows], offset: int) -> dict[int, int]:
     """`expect_offset` as the log checks it: it means one partition."""
+    offset = whole_number(offset, "expect_offset")
     partitions = {each.key for each in rows if each.topic.number == topic.number}
     if len(partitions) != 1:
         raise InvalidRequest(

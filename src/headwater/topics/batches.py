@@ -48,7 +48,7 @@ def decode_rows(header: Header, body: memoryview, schema: pa.Schema) -> FrameRow
     stored = schema.append(_OFFSET_FIELD) if sparse else schema
     try:
         batch = pa.ipc.read_record_batch(pa.py_buffer(raw), stored)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError) as error:
         raise CorruptData(f"rows that Arrow does not read: {error}", lsn=header.lsn) from error
     if batch.num_rows != header.row_count:
         raise CorruptData(

@@ -165,7 +165,9 @@ class Cleanup:
             grace_s=self._settings.deletion_grace_s,
         )
         try:
-            return self._deletion.run(log_start=log_start, covered_lsn=covered_lsn, released=released)
+            # The latest row of a key must not go before an earlier one: a key that was deleted would come back.
+            keyed = frozenset(topic.number for topic in topics if topic.key)
+            return self._deletion.run(log_start=log_start, covered_lsn=covered_lsn, released=released, ordered=keyed)
         except Closed:
             raise
         except ONE_TOPICS_TROUBLE as error:

@@ -103,7 +103,6 @@ def describe_groups(engine: Engine) -> list[GroupDescription]:
 def describe(engine: Engine, directory: str) -> Status:
     """Everything at a glance."""
     log = engine.shard.log
-    device = log.device
     state = engine.shard.state()
     metadata = engine.metadata()
     segments = log.segments()
@@ -112,7 +111,7 @@ def describe(engine: Engine, directory: str) -> Status:
         directory=directory,
         log_id=report.log_id,
         owner=engine.claimed,
-        epoch=device.claim().epoch if engine.claimed else report.epoch,
+        epoch=report.epoch,
         first_lsn=segments[0].first_lsn if segments else 0,
         durable_lsn=log.durable_lsn(),
         segments=len(segments),

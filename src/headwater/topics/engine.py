@@ -22,10 +22,9 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.clock import Clock, Entropy
-from headwater.errors import Closed, HeadwaterError, LogLocked, RowsUnlanded, Unavailable, UnknownTopic
+from headwater.errors import Closed, Conflict, HeadwaterError, RowsUnlanded, UnknownTopic
 from headwater.ids import Lsn
 from headwater.log.deletion import DeletionIntent
-from headwater.log.frame_log import FrameLog
 from headwater.log.index import partition_key
 from headwater.log.pins import Pins
 from headwater.metadata.journal import Journal, open_journal
@@ -46,7 +45,8 @@ from headwater.topics.cleanup import Cleanup, CleanupReport
 from headwater.topics.compaction import CompactionReport, check_compactable
 from headwater.topics.consumer import Consumer
 from headwater.topics.groups import Generation, GroupCoordinator
-from headwater.topics.names import rejected_name
+from headwater.topics.names import REJECTED_SUFFIX, checked_name, rejected_name
+from headwater.topics.opening import open_recovered
 from headwater.topics.positions import time_of
 from headwater.topics.reading import Rows, Wanted, partition_rows, read_rows, rows_and_next_offset
 from headwater.topics.rejected import REJECTED_SCHEMA
@@ -99,8 +99,8 @@ class Engine:
         self._pid = os.getpid()
         self._files = files
         self.coordinator = GroupCoordinator(clock, settings.lease_s, self._epoch)
-        self.journal: Journal = self._open_journal()
-        self.shard: Shard = self._open_recovered()
+        self.journal: Journal
+        self.shard: Shard = open_recovered(self._open_journal, self._use_journal, self._open_shard)
         self.pins = Pins(files, entropy=entropy)
         self._preparation = Preparation(settings, self._rejected_topic)
         self._cleanup: Cleanup | None = None
@@ -124,35 +124,8 @@ class Engine:
             check_lease=self._check_lease,
         )
 
-    def _open_recovered(self) -> Shard:
-        """Open the shard, and recover first what the last owner did not close.
-
-        A power loss can set the mark back, and a reader that goes by it would not see rows that were acknowledged.  So
-        where nobody owns a log that was not closed, whoever comes first recovers it as its owner, closes it, and then
-        opens it as anybody does.  Where somebody owns it, its mark is true."""
-        journal_was_claimed = _was_left_open(self.journal.log) and self._can_claim(self.journal.claim)
-        shard = self._open_shard()
-        try:
-            if _was_left_open(shard.log) and self._can_claim(shard.log.claim):
-                shard.log.close()
-                shard = self._open_shard()
-        finally:
-            if journal_was_claimed:
-                self.journal.close()
-                self.journal = self._open_journal()
-        return shard
-
-    @staticmethod
-    def _can_claim(claim: Callable[[], object]) -> bool:
-        try:
-            claim()
-        except LogLocked:
-            return False
-        except Unavailable as error:
-            # A place that cannot be written is read up to the mark.
-            logger.warning("not recovered, because it cannot be written here: %s", error)
-            return False
-        return True
+    def _use_journal(self, journal: Journal) -> None:
+        self.journal = journal
 
     # What there is -----------------------------------------------------------------------------
 
@@ -173,6 +146,8 @@ class Engine:
     def topic(self, name: str) -> TopicRecord:
         topic = self.metadata().topic_named(name)
         if topic is None:
+            # A journal that was lost or put back must not look like a name that was mistyped.
+            self.shard.state()
             raise UnknownTopic(
                 f"there is no topic {name!r}: create it by giving its schema (hw.BYTES for bytes)", topic=name
             )
@@ -239,9 +214,14 @@ class Engine:
         with self._changing:
             self.claim()
             topic = self.topic(name)
-            if topic.table is not None and not force:
-                self._check_landed(topic)
-            self._journal([DeleteTopic(topic.number, self.clock.now_us())])
+
+            def delete() -> None:
+                if topic.table is not None and not force:
+                    self._check_landed(topic)
+                self._journal([DeleteTopic(topic.number, self.clock.now_us())])
+
+            # Under the baton: no row can be acknowledged between the look and the deletion.
+            self.shard.log.exclusively(delete)
 
     def _check_landed(self, topic: TopicRecord) -> None:
         last_lsn = 0
@@ -263,8 +243,8 @@ class Engine:
 
     def _rejected_topic(self, topic: TopicRecord) -> TopicRecord:
         name = rejected_name(topic.name)
-        there = self.metadata().topic_named(name)
-        return there if there is not None else self.create_topics([NewTopic(name, REJECTED_SCHEMA)])[0]
+        # Asked for with its schema each time: a topic of this name may be somebody's own.
+        return self.create_topics([NewTopic(name, REJECTED_SCHEMA)])[0]
 
     # Appending ---------------------------------------------------------------------------------
 
@@ -297,7 +277,20 @@ class Engine:
             expected = expected_offset(topic, prepared.rows, expect_offset)
         request = self._preparation.request(prepared.rows, identity=identity, expected=expected)
         told: Told = self._submit(request)
+        if told.duplicate and identity is not None and identity.producer_id:
+            self._check_was_for(topic, told)
         return appended(topic, told)
+
+    def _check_was_for(self, topic: TopicRecord, told: Told) -> None:
+        """A producer's number was used before: for rows of this topic, or of what keeps its rejected ones."""
+        kept = self.metadata().topic_named(topic.name + REJECTED_SUFFIX)
+        own = (topic.number, kept.number if kept is not None else 0)
+        others = [part.topic_number for part in told.answer.parts if part.topic_number not in own]
+        if others:
+            raise Conflict(
+                f"this number of the producer was used for rows of {self._name_of(others[0])!r}: nothing was appended",
+                topic=topic.name,
+            )
 
     def append_future(
         self,
@@ -361,12 +354,14 @@ class Engine:
         groups: Sequence[GroupOffset],
         sources: Sequence[SourceAt],
         identity: Identity | None,
-    ) -> CommittedTransaction:
-        """One write: the rows, the groups' offsets and the sources' positions, or none of them."""
+    ) -> tuple[CommittedTransaction, bool]:
+        """One write: the rows, the groups' offsets and the sources' positions, or none of them.  Says too whether the
+        producer's number was used."""
         request = self._preparation.request(rows, identity=identity, groups=groups, sources=sources, transaction=True)
         told: Told = self._submit(request)
         names = {each.topic.number: each.topic.name for each in rows}
-        return committed_transaction(told, lambda number: names.get(number) or self._name_of(number))
+        committed = committed_transaction(told, lambda number: names.get(number) or self._name_of(number))
+        return committed, not told.by_key
 
     def _name_of(self, number: int) -> str:
         topic = self.metadata().topics.get(number)
@@ -418,6 +413,7 @@ class Engine:
     def consumer(self, name: str, group: str, **options: Any) -> Consumer:
         """A new member of a group, which is made known if it is new."""
         topic = self.topic(name)
+        checked_name(group, "group")
         self.claim()
         with self._changing:
             if group not in self.metadata().groups:
@@ -438,7 +434,7 @@ class Engine:
     def commit_offsets(self, group: str, topic_number: int, offsets: Mapping[int, tuple[int, Generation]]) -> None:
         groups = group_offsets(group, topic_number, offsets)
         if groups:
-            self._submit(TopicRequest([], frame_bytes=0, groups=groups, alone=True))
+            self._submit(self._preparation.request([], groups=groups, transaction=True))
 
     def first_offset(self, topic_number: int, partition: int) -> int:
         return self._first_offset(topic_number, partition, self.next_offset(topic_number, partition))
@@ -449,9 +445,14 @@ class Engine:
     def read_rows(
         self, topic_number: int, partition: int, offset: int, rows_max: int
     ) -> tuple[pa.RecordBatch | None, int]:
-        rows = self.read(topic_number, partition_rows(partition, offset, rows_max))
-        found = rows_and_next_offset(rows)
-        return found if found is not None else (None, self.next_offset(topic_number, partition))
+        found = rows_and_next_offset(self.read(topic_number, partition_rows(partition, offset, rows_max)))
+        if found is not None or self.next_offset(topic_number, partition) <= offset:
+            return found if found is not None else (None, offset)
+        # The next offset moves before its rows can be read.  Under the baton nothing is on its way, so what is not
+        # there after that was taken away by compaction.
+        following = self.shard.log.exclusively(lambda: self.next_offset(topic_number, partition))
+        found = rows_and_next_offset(self.read(topic_number, partition_rows(partition, offset, rows_max)))
+        return found if found is not None else (None, following)
 
     def wait_for_rows(self, lsn: int, timeout_s: float) -> bool:
         return self.shard.log.wait_beyond(Lsn(lsn), timeout_s)
@@ -539,13 +540,14 @@ class Engine:
 
     def close(self) -> None:
         """Serve what is queued, make the last checkpoints, let go; twice is nothing."""
+        if os.getpid() != self._pid:
+            # The log is the parent's, and so are its upkeep and its locks.
+            self._closed = True
+            return
         with self._owning:
             if self._closed:
                 return
             self._closed = True
-        if os.getpid() != self._pid:
-            # The log is the parent's, and so is its upkeep.
-            return
         self._stopping.set()
         if self._upkeep is not None and self._upkeep.is_alive():
             self._upkeep.join()
@@ -553,8 +555,3 @@ class Engine:
             self.shard.close()
         finally:
             self.journal.close()
-
-
-def _was_left_open(log: FrameLog) -> bool:
-    report = log.recovery_report
-    return report.segments > 0 and not report.clean

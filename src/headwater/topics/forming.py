@@ -36,13 +36,10 @@ from headwater.log.drafts import Draft, Receipt
 from headwater.log.writer import FormedWrite, Request, Sequencer
 from headwater.metadata.operations import TopicRecord
 from headwater.metadata.records import (
-    CommittedOffset,
-    OffsetsRecord,
     Part,
     ProducerRecord,
     SchemaRecord,
     SequenceEntry,
-    SourceRecord,
     pack_record,
 )
 from headwater.metadata.shard_state import KEY_AGE_US_MAX, ShardState
@@ -124,6 +121,7 @@ class Forming:
                 continue
             if first is not None:
                 request.duplicate = True
+                request.by_key = first is not pending.by_sequence.get(_number_of(request))
                 request.placed = first.placed
                 pending.writes[id(first)].requests.append(request)
                 continue
@@ -196,7 +194,7 @@ class Forming:
             answer = self.state.keys.get(identity.key)
             # By the log's own time and not by what was pruned, so that the answer does not depend on when.
             if answer is not None and answer.append_time_us >= now_us - KEY_AGE_US_MAX:
-                request.tell_again(answer)
+                request.tell_again(answer, by_key=True)
         return None
 
     def _sequence_told_before(
@@ -278,21 +276,16 @@ class Forming:
     def _add_drafts(self, request: TopicRequest, write: _Write, pending: _Pending) -> None:
         offsets = {(part.topic_number, part.partition): part.base_offset for part in reversed(request.placed)}
         for draft in request.drafts:
-            partition = (draft.topic_number, draft.partition)
             write.drafts.append(draft)
+            if draft.kind != Kind.DATA:
+                write.base_offsets.append(0)
+                continue
+            partition = (draft.topic_number, draft.partition)
             write.base_offsets.append(offsets[partition])
             offsets[partition] += draft.row_count
-        records: list[Draft] = []
         if request.registers is not None:
-            records.append(_register(request, request.registers, pending, self.state))
-        for (group, topic_number), offsets_of in _by_group(request.groups).items():
-            record = OffsetsRecord(group, topic_number, tuple(offsets_of))
-            records.append(Draft(Kind.OFFSETS, pack_record(record)))
-        for source in request.sources:
-            record_of = SourceRecord(source.name, source.position, source.watermark_us)
-            records.append(Draft(Kind.SOURCE, pack_record(record_of)))
-        write.drafts.extend(records)
-        write.base_offsets.extend([0] * len(records))
+            write.drafts.append(_register(request, request.registers, pending, self.state))
+            write.base_offsets.append(0)
 
     def _finish(self, writes: list[_Write], sequencer: Sequencer) -> list[FormedWrite]:
         schemas: dict[tuple[int, int], Draft] = {}
@@ -371,9 +364,7 @@ def _register(request: TopicRequest, name: str, pending: _Pending, state: ShardS
     return Draft(Kind.PRODUCER, pack_record(record))
 
 
-def _by_group(offsets: Sequence[GroupOffset]) -> dict[tuple[str, int], list[CommittedOffset]]:
-    found: dict[tuple[str, int], list[CommittedOffset]] = {}
-    for each in offsets:
-        committed = CommittedOffset(each.partition, each.offset, each.epoch, each.counter)
-        found.setdefault((each.group, each.topic_number), []).append(committed)
-    return found
+def _number_of(request: TopicRequest) -> tuple[int, int]:
+    identity = request.identity
+    assert identity is not None
+    return identity.producer_id, identity.sequence

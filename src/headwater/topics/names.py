@@ -7,11 +7,13 @@ NOT HERE Files: no file or directory is ever named by a topic, so no name can le
 
 from __future__ import annotations
 
+import operator
 import re
 
 from headwater.errors import InvalidRequest
 
 NAME_LENGTH_MAX = 249
+OTHER_NAME_BYTES_MAX = 255
 REJECTED_SUFFIX = ".rejected"
 
 _ALLOWED = re.compile(r"[a-zA-Z0-9._-]+")
@@ -42,3 +44,24 @@ def rejected_name(name: str) -> str:
             f"{NAME_LENGTH_MAX} characters"
         )
     return rejected
+
+
+def checked_name(name: object, what: str) -> str:
+    """The name of a producer, a source or a group: any text of 1 to 255 bytes."""
+    if not isinstance(name, str):
+        raise InvalidRequest(f"the name of a {what} is a string, not {type(name).__name__}")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"the name of a {what} is text that UTF-8 can hold: {name!r} is not") from None
+    if not 1 <= size <= OTHER_NAME_BYTES_MAX:
+        raise InvalidRequest(f"the name of a {what} has 1 to {OTHER_NAME_BYTES_MAX} bytes", bytes=size)
+    return name
+
+
+def whole_number(value: object, what: str) -> int:
+    """A number that was given by a caller, as Python's own: numpy's and others' are taken, floats are not."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidRequest(f"{what} is a whole number, not {value!r}") from None

@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from headwater.errors import InvalidRequest
+from headwater.errors import InvalidRequest, UnknownPartition
 from headwater.ids import Lsn as LogLsn
 from headwater.log.frame_log import FrameLog
+from headwater.metadata.operations import TopicRecord
+from headwater.topics.names import whole_number
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -39,6 +41,8 @@ class Place:
     lsn: LogLsn
     offsets: Mapping[int, int] | None = None
     """Only these partitions, and of each only the rows from its offset on."""
+    time_us: int | None = None
+    """The time that was asked for: rows that are not there yet may come before it."""
 
 
 def time_us_of(moment: datetime) -> int:
@@ -52,7 +56,7 @@ def time_of(time_us: int) -> datetime:
     return _UNIX_EPOCH + timedelta(microseconds=time_us)
 
 
-def find_place(log: FrameLog, topic_number: int, where: Where, partition: int | None) -> Place:
+def find_place(log: FrameLog, topic: TopicRecord, where: Where, partition: int | None) -> Place:
     """The place that `where` names now."""
     if isinstance(where, Lsn):
         return Place(LogLsn(max(int(where), 1)))
@@ -61,11 +65,11 @@ def find_place(log: FrameLog, topic_number: int, where: Where, partition: int | 
     if isinstance(where, int):
         if partition is None:
             raise InvalidRequest("a bare number is an offset: say of which partition, or write hw.Lsn(n)", start=where)
-        return _at_offsets(log, topic_number, {partition: where})
+        return _at_offsets(log, topic, {partition: where})
     if isinstance(where, datetime):
         return _at_time(log, time_us_of(where))
     if isinstance(where, Mapping):
-        return _at_offsets(log, topic_number, where)
+        return _at_offsets(log, topic, where)
     if where == "earliest":
         return Place(LogLsn(1))
     if where == "latest":
@@ -81,19 +85,27 @@ def find_place(log: FrameLog, topic_number: int, where: Where, partition: int | 
 
 def _at_time(log: FrameLog, time_us: int) -> Place:
     lsn = log.find_time(time_us)
-    return Place(lsn if lsn is not None else LogLsn(log.durable_lsn() + 1))
+    return Place(lsn if lsn is not None else LogLsn(log.durable_lsn() + 1), time_us=time_us)
 
 
-def _at_offsets(log: FrameLog, topic_number: int, offsets: Mapping[int, int]) -> Place:
-    after = LogLsn(log.durable_lsn() + 1)
-    first = after
+def _at_offsets(log: FrameLog, topic: TopicRecord, given: Mapping[int, int]) -> Place:
+    offsets = {whole_number(each, "a partition"): whole_number(at, "an offset") for each, at in given.items()}
+    first = LogLsn(log.durable_lsn() + 1)
     for partition, offset in offsets.items():
+        check_partition(topic, partition)
         if offset < 0:
             raise InvalidRequest("an offset is at least 0", partition=partition, offset=offset)
-        found = log.find(topic_number, partition, offset)
+        found = log.find(topic.number, partition, offset)
         if found is not None:
             first = min(first, found.lsn)
-    return Place(first, dict(offsets))
+    return Place(first, offsets)
+
+
+def check_partition(topic: TopicRecord, partition: int) -> None:
+    if not 0 <= partition < topic.partitions:
+        raise UnknownPartition(
+            f"{topic.name!r} has no partition {partition}: it has {topic.partitions}, from 0 on", partition=partition
+        )
 
 
 def _not_a_place(where: object) -> InvalidRequest:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import InvalidRequest
 from headwater.topics.answers import Appended
+from headwater.topics.names import checked_name, whole_number
 from headwater.topics.requests import Identity
 
 if TYPE_CHECKING:
@@ -25,10 +26,8 @@ class Producer:
     """One epoch of a producer; safe for threads, which take turns."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        if not name:
-            raise InvalidRequest("a producer is known by its name: give one that the next start of the program has too")
         self._engine = engine
-        self.name = name
+        self.name = checked_name(name, "producer")
         registered = engine.register_producer(name)
         self.producer_id = registered.producer_id
         self.epoch = registered.epoch
@@ -38,9 +37,9 @@ class Producer:
         """Held while a request is on its way: numbers are given out in the order in which requests are applied."""
 
     def identity(self, sequence: int | None, key: bytes = b"") -> Identity:
-        number = self.next_sequence if sequence is None else sequence
-        if number < 0:
-            raise InvalidRequest("a sequence number is at least 0", sequence=number)
+        number = self.next_sequence if sequence is None else whole_number(sequence, "a sequence number")
+        if not 0 <= number < 1 << 63:
+            raise InvalidRequest("a sequence number is at least 0, and below 2^63", sequence=number)
         return Identity(self.producer_id, self.epoch, number, key)
 
     def applied(self, identity: Identity) -> None:

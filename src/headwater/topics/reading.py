@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import Forgotten, InvalidRequest, UnknownPartition, UnknownTopic
+from headwater.errors import Forgotten, InvalidRequest, UnknownTopic
 from headwater.frames.frame import Flag, Header, Kind
 from headwater.ids import Lsn
 from headwater.log.device import Frame
 from headwater.log.frame_log import FrameLog
 from headwater.metadata.operations import TopicRecord
 from headwater.topics.batches import FrameRows, decode_rows
-from headwater.topics.positions import Place, Where, find_place
+from headwater.topics.names import whole_number
+from headwater.topics.positions import Place, Where, check_partition, find_place
 from headwater.topics.schema import adapt, unpack_schema
 
 if TYPE_CHECKING:
@@ -103,22 +104,18 @@ def read_rows(log: FrameLog, topic_now: TopicNow, wanted: Wanted) -> Rows:
     """The rows of a topic; its schema is looked at when the reading begins."""
     topic = topic_now()
     assert topic is not None
-    if wanted.partition is not None and not 0 <= wanted.partition < topic.partitions:
-        raise UnknownPartition(
-            f"{topic.name!r} has no partition {wanted.partition}",
-            partition=wanted.partition,
-            partitions=topic.partitions,
-        )
+    if wanted.partition is not None:
+        check_partition(topic, whole_number(wanted.partition, "partition"))
     if wanted.limit is not None and wanted.limit < 0:
         raise InvalidRequest("limit is at least 0", limit=wanted.limit)
     if wanted.batch_rows < 1:
         raise InvalidRequest("batch_rows is at least 1", batch_rows=wanted.batch_rows)
     shape = _Shape(topic, wanted.columns, system_columns=wanted.system_columns)
     # Looked up now, so that what a caller gets does not depend on when the iteration begins.
-    start = find_place(log, topic.number, wanted.start, wanted.partition)
-    stop = None if wanted.stop is None else find_place(log, topic.number, wanted.stop, wanted.partition)
+    start = find_place(log, topic, wanted.start, wanted.partition)
+    stop = None if wanted.stop is None else find_place(log, topic, wanted.stop, wanted.partition)
     last = None if wanted.follow else log.durable_lsn()
-    if stop is not None and stop.offsets is None:
+    if stop is not None and stop.offsets is None and not (wanted.follow and stop.time_us is not None):
         last = Lsn(stop.lsn - 1) if last is None else Lsn(min(last, stop.lsn - 1))
     reading = _Reading(log, topic_now, topic.number, wanted, shape, start, stop, last)
     return Rows(shape.schema, reading.batches)
@@ -191,8 +188,9 @@ class _Shape:
 
     def _as_before(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of a version that is newer than the read: without the columns that it does not have."""
+        promised = pa.schema(self._row_fields())
         try:
-            return batch.select(self._present.names).cast(self._present)
+            return batch.select(promised.names).cast(promised)
         except pa.ArrowInvalid as error:
             raise InvalidRequest(
                 f"a column was widened while it was read, and a value does not fit its old type ({error}): begin the "
@@ -226,10 +224,18 @@ class _Reading:
         self._start = start
         self._from = start.offsets
         self._until: Mapping[int, int] | None = stop.offsets if stop is not None else None
+        self._not_before_us = start.time_us or 0
+        self._not_from_us = stop.time_us if stop is not None else None
         self._last = last
+        self._seen: dict[int, int] = {}
+        """By partition, the offset after the last frame that was met."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         left = self._wanted.limit
+        if self._topic_now() is None:
+            raise UnknownTopic("the topic was deleted")
+        if left == 0:
+            return
         for batch in self._together():
             at = 0
             while at < batch.num_rows:
@@ -286,11 +292,18 @@ class _Reading:
                 if segment and frame.segment != segment:
                     self._check_not_forgotten(lsn)
                 segment = frame.segment
-                lsn = Lsn(frame.header.lsn + 1)
-                yield frame
+                header = frame.header
+                if self._not_from_us is not None and header.append_time_us >= self._not_from_us:
+                    return
+                lsn = Lsn(header.lsn + 1)
+                self._seen[header.partition] = header.base_offset + header.offset_count
+                if header.append_time_us >= self._not_before_us:
+                    yield frame
                 idle_since_s = clock.monotonic_s()
+            if segment:
+                self._check_not_forgotten(lsn)
             lsn = Lsn(max(lsn, last + 1))
-            if not wanted.follow or (self._last is not None and lsn > self._last):
+            if not wanted.follow or (self._last is not None and lsn > self._last) or self._reached_the_stop():
                 return
             yield None
             left_s = None
@@ -310,20 +323,41 @@ class _Reading:
         if partition is None or self._from is None:
             yield from self._log.read_topic(self._number, lsn, last)
             return
-        for frame in self._log.read_partition(self._number, partition, self._from[partition]):
+        if partition not in self._from:
+            return
+        offset = max(self._from[partition], self._seen.get(partition, 0))
+        for frame in self._log.read_partition(self._number, partition, offset):
             if frame.header.lsn > last:
                 return
             if frame.header.lsn >= lsn:
                 yield frame
 
+    def _reached_the_stop(self) -> bool:
+        """Every partition that is read has come to the offset at which it is to stop."""
+        if self._until is None:
+            return False
+        begun = self._from or {}
+        return all(
+            max(self._seen.get(partition, 0), begun.get(partition, 0)) >= stop
+            for partition, stop in self._until.items()
+        )
+
     def _check_not_forgotten(self, lsn: int) -> None:
-        segments = self._log.device.segments()
-        if segments and segments[0].first_lsn > lsn:
-            raise Forgotten(
-                "rows were cleaned up while they were read: begin again at 'earliest'",
-                lsn=lsn,
-                first_lsn=segments[0].first_lsn,
-            )
+        """Raise Forgotten where rows after those that were met have gone, as a deletion of old segments takes them."""
+        segments = self._log.device.view.segments
+        if not segments or segments[0].first_lsn <= lsn:
+            return
+        for partition, following in self._seen.items():
+            first = self._log.first_offset(self._number, partition)
+            if first is None:
+                first = self._log.next_offset(self._number, partition)
+            if first > following:
+                raise Forgotten(
+                    "rows were cleaned up while they were read: begin again at 'earliest'",
+                    partition=partition,
+                    offset=following,
+                    first_offset=first,
+                )
 
     def _rows_of(self, frame: Frame) -> pa.RecordBatch | None:
         """The rows of a frame that were asked for."""
@@ -343,7 +377,7 @@ class _Reading:
             if partition not in self._until:
                 return None
             high = min(high, self._until[partition])
-        if header.base_offset >= high or header.base_offset + header.offset_count <= low:
+        if low >= high or header.base_offset >= high or header.base_offset + header.offset_count <= low:
             return None
         if not self._shape.knows(header.schema_version):
             topic = self._topic_now()

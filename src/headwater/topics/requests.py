@@ -10,7 +10,7 @@ LARGE    Any other is encoded where it is made, in the caller's thread, its chec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,7 +24,15 @@ from headwater.ids import Lsn
 from headwater.log.drafts import Draft, Receipt
 from headwater.log.writer import Request
 from headwater.metadata.operations import TopicRecord
-from headwater.metadata.records import Part
+from headwater.metadata.records import (
+    CommittedOffset,
+    OffsetsRecord,
+    Part,
+    SourceRecord,
+    pack_record,
+    unpack_offsets,
+    unpack_source,
+)
 from headwater.metadata.shard_state import Answer
 from headwater.topics.batches import encode_batch
 from headwater.topics.groups import Generation
@@ -96,6 +104,8 @@ class Told(NamedTuple):
 
     answer: Answer
     duplicate: bool
+    by_key: bool = False
+    """It was known by its idempotency key, and the producer's number that it came with was not used."""
 
 
 class TopicRequest(Request):
@@ -103,6 +113,7 @@ class TopicRequest(Request):
 
     __slots__ = (
         "alone",
+        "by_key",
         "duplicate",
         "expected",
         "groups",
@@ -111,7 +122,6 @@ class TopicRequest(Request):
         "registered",
         "registers",
         "rows",
-        "sources",
         "told",
         "told_as",
     )
@@ -125,7 +135,6 @@ class TopicRequest(Request):
         identity: Identity | None = None,
         expected: dict[int, int] | None = None,
         groups: tuple[GroupOffset, ...] = (),
-        sources: tuple[SourceAt, ...] = (),
         registers: str | None = None,
         alone: bool = False,
         told_as: Callable[[Told], Any] | None = None,
@@ -137,7 +146,7 @@ class TopicRequest(Request):
         self.expected = expected
         """The next offset that a partition must have, by its key."""
         self.groups = groups
-        self.sources = sources
+        """Offsets whose leases are checked; the frames that commit them are among the drafts."""
         self.registers = registers
         """The name of a producer that begins its next epoch."""
         self.registered: Registered | None = None
@@ -146,6 +155,7 @@ class TopicRequest(Request):
         self.alone = alone
         """It is a write of its own, whatever its size."""
         self.duplicate = False
+        self.by_key = False
         self.told: Told | None = None
         self.told_as = told_as
         """The form in which a future's holder is told."""
@@ -158,12 +168,12 @@ class TopicRequest(Request):
     def result(self, receipt: Receipt) -> Any:
         if self.told is None:
             answer = Answer(receipt.first_lsn, receipt.last_lsn, receipt.append_time_us, self.placed)
-            self.told = Told(answer, self.duplicate)
+            self.told = Told(answer, self.duplicate, self.by_key)
         return self.told if self.told_as is None else self.told_as(self.told)
 
-    def tell_again(self, answer: Answer) -> None:
+    def tell_again(self, answer: Answer, *, by_key: bool = False) -> None:
         """It was applied before: the same answer."""
-        self.told = Told(answer, duplicate=True)
+        self.told = Told(answer, duplicate=True, by_key=by_key)
         self.answer(Receipt(Lsn(answer.first_lsn), Lsn(answer.last_lsn), (), answer.append_time_us))
 
 
@@ -199,17 +209,21 @@ def drafts_of(
             drafts.append(_data_draft(rows.topic, rows.partition, piece, body, flags, identity))
             continue
         if piece.num_rows == 1:
-            raise TooLarge(
-                "a row is above the limit of a frame: make it smaller, or raise frame_bytes_max",
-                topic=rows.topic.name,
-                row=first,
-                row_bytes=piece.nbytes,
-                limit_bytes=frame_bytes_max,
-            )
+            raise row_too_large(rows.topic.name, first, piece.nbytes, frame_bytes_max)
         half = piece.num_rows // 2
         pending.append((first + half, piece.slice(half)))
         pending.append((first, piece.slice(0, half)))
     return drafts
+
+
+def row_too_large(topic: str, number: int, row_bytes: int, limit_bytes: int) -> TooLarge:
+    return TooLarge(
+        "a row is above the limit of a frame: make it smaller, or raise frame_bytes_max",
+        topic=topic,
+        row=number,
+        row_bytes=row_bytes,
+        limit_bytes=limit_bytes,
+    )
 
 
 def joined_draft(rows: list[PartitionRows]) -> Draft:
@@ -259,3 +273,46 @@ def group_offsets(
         GroupOffset(group, topic_number, partition, offset, *generation)
         for partition, (offset, generation) in sorted(offsets.items())
     )
+
+
+def record_drafts(groups: Sequence[GroupOffset], sources: Sequence[SourceAt]) -> list[Draft]:
+    """The frames that commit groups' offsets and sources' positions; read once before they are written, so that nothing
+    can be made durable that a fold could not take in."""
+    by_group: dict[tuple[str, int], list[CommittedOffset]] = {}
+    for each in groups:
+        committed = CommittedOffset(each.partition, each.offset, each.epoch, each.counter)
+        by_group.setdefault((each.group, each.topic_number), []).append(committed)
+    drafts = []
+    for (group, topic_number), offsets in by_group.items():
+        body = pack_record(OffsetsRecord(group, topic_number, tuple(offsets)))
+        unpack_offsets(body)
+        drafts.append(Draft(Kind.OFFSETS, body))
+    for source in sources:
+        body = pack_record(SourceRecord(source.name, source.position, source.watermark_us))
+        unpack_source(body)
+        drafts.append(Draft(Kind.SOURCE, body))
+    return drafts
+
+
+def merged(rows: Sequence[PartitionRows]) -> list[PartitionRows]:
+    """The same rows in as few frames as their order allows: those of one partition stay in order."""
+    done: list[list[PartitionRows]] = []
+    open_at: dict[int, tuple[tuple[int, int, bool], int]] = {}
+    for each in rows:
+        frame, at = open_at.get(each.key, (None, 0))
+        if frame == each.joins_with:
+            done[at].append(each)
+        else:
+            open_at[each.key] = (each.joins_with, len(done))
+            done.append([each])
+    return [
+        group[0]
+        if len(group) == 1
+        else PartitionRows(
+            group[0].topic,
+            group[0].partition,
+            pa.concat_batches([each.batch for each in group]),
+            group[0].tombstones,
+        )
+        for group in done
+    ]

@@ -24,13 +24,16 @@ from headwater.errors import (
     CorruptData,
     DamagedLog,
     Forgotten,
+    LostSegment,
     MetadataBehindLog,
     OutcomeUnknown,
     Poisoned,
     Unavailable,
 )
-from headwater.frames.frame import chain_value
+from headwater.frames.bodies import GapReason, unpack_gap
+from headwater.frames.frame import Kind, chain_value
 from headwater.ids import Lsn
+from headwater.log.device import Frame
 from headwater.log.drafts import Receipt
 from headwater.log.frame_log import FrameLog, open_log
 from headwater.log.writer import FormedWrite, Request, Sequencer
@@ -51,6 +54,8 @@ class _Packed:
     lsn: int
     chain: int
     body: bytes
+    append_bytes: int
+    rolls: int
 
 
 class Shard:
@@ -122,6 +127,8 @@ class Shard:
             return
         with self._looking:
             durable_lsn = self.log.device.durable()
+            # Loaded again even if this process has looked before: an owner judges what a reader passes over.
+            self._loaded = False
             self._catch_up(durable_lsn, as_owner=True)
             self._live = True
         counters = self.log.counters
@@ -139,19 +146,27 @@ class Shard:
         except Forgotten:
             # The owner has checkpointed and let go of what this reader had not folded yet.
             self._load(durable_lsn, as_owner=as_owner)
-            self._fold_to(durable_lsn)
+            try:
+                self._fold_to(durable_lsn)
+            except Forgotten as error:
+                raise CheckpointLost(
+                    "the log has let go of state that no checkpoint holds which can be read: put back a file of "
+                    "checkpoints/ from a copy"
+                ) from error
         behind = max((key >> 32 for key in self._state.next_offsets), default=0)
         if behind >= self._metadata().next_topic_number:
             raise MetadataBehindLog(
                 "the log holds rows of a topic that the journal does not know: the journal was put back or lost; "
-                "run `headwater log rebuild`",
+                "run `headwater log rebuild DATA --to DIR`",
                 topic_number=behind,
             )
 
     def _fold_to(self, durable_lsn: Lsn) -> None:
         before = self._state.lsn
         if before < durable_lsn:
-            fold_frames(self._state, self.log.device.frames(Lsn(before + 1), durable_lsn))
+            for frame in self.log.device.frames(Lsn(before + 1), durable_lsn):
+                _check_holds_state(frame)
+                self._state.fold(frame)
             self.frames_replayed += self._state.lsn - before
 
     def _load(self, durable_lsn: int, *, as_owner: bool) -> None:
@@ -186,6 +201,18 @@ class Shard:
                 checkpoints=", ".join(f"{each.name}: {each.damage or 'valid'}" for each in found) or "none",
             )
         self._replace_state(ShardState())
+
+    def check_not_lost(self) -> None:
+        """Raise LostSegment where a checkpoint tells of a log of which no segment is there: never numbered anew."""
+        if self.log.device.segments():
+            return
+        newest = max((each.lsn for each in self._checkpoints.read() if each.checkpoint is not None), default=0)
+        if newest and not self.log.segments():
+            raise LostSegment(
+                "the log has no segment, though a checkpoint tells of its rows: put the files of log/ back from a copy",
+                first_lsn=1,
+                last_lsn=newest,
+            )
 
     def _replace_state(self, state: ShardState) -> None:
         self._state = state
@@ -276,11 +303,18 @@ class Shard:
             return self._checkpoint()
 
     def _checkpoint(self) -> bool:
-        counters = self.log.counters
-        packed = self.log.exclusively(self._pack)
-        append_bytes, rolls = counters.append_bytes, counters.rolls
+        # What becomes due from here on is not in it.
+        self._checkpoint_due = False
+        try:
+            return self._write_checkpoint(self.log.exclusively(self._pack))
+        except BaseException:
+            self._checkpoint_due = True
+            raise
+
+    def _write_checkpoint(self, packed: _Packed) -> bool:
+        self._checkpointed_bytes = packed.append_bytes
+        self._checkpointed_rolls = packed.rolls
         if packed.lsn == self.checkpoint_lsn:
-            self._checkpoint_due = False
             return False
         self._checkpoints.write(
             Checkpoint(
@@ -293,10 +327,12 @@ class Shard:
             )
         )
         self._kept = [packed.lsn, *self._kept][:2]
-        self._checkpointed_bytes = append_bytes
-        self._checkpointed_rolls = rolls
-        self._checkpoint_due = False
-        self._checkpoints.keep_newest(2)
+        try:
+            self._checkpoints.keep_newest(2)
+        except OSError as error:
+            # The new one is durable; an older one more does no harm, and goes with the next.
+            self.log.counters.io_errors += 1
+            logger.warning("older checkpoints stay for now: %s", error)
         return True
 
     def _pack(self) -> _Packed:
@@ -307,7 +343,8 @@ class Shard:
         state.move_to(end.next_lsn - 1, end.chain, end.append_time_us)
         state.next_offsets = dict(self.log.device.next_offsets())
         state.prune()
-        return _Packed(state.lsn, state.chain, state.pack())
+        counters = self.log.counters
+        return _Packed(state.lsn, state.chain, state.pack(), counters.append_bytes, counters.rolls)
 
     def check_fold(self) -> None:
         """Raise CorruptData where the live state is not what the whole log folds to, which must reach back to LSN 1."""
@@ -327,3 +364,11 @@ class Shard:
             logger.warning("no checkpoint at the close: %s", error)
         finally:
             self.log.close()
+
+
+def _check_holds_state(frame: Frame) -> None:
+    """Raise Forgotten at a gap in which a drain has let go of state, because checkpoints held it."""
+    if frame.header.kind == Kind.GAP:
+        gap = unpack_gap(frame.body)
+        if gap is not None and gap.reason == GapReason.DRAINED:
+            raise Forgotten("state was let go of that a checkpoint holds", first_lsn=gap.first_lsn, lsn=gap.last_lsn)

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from headwater.errors import Closed, InvalidRequest, OutcomeUnknown, Poisoned
+from headwater.errors import Closed, InvalidRequest, OutcomeUnknown, Poisoned, TooLarge
 from headwater.topics.answers import CommittedTransaction
 from headwater.topics.appending import OnRejected, Prepared, key_hash
 from headwater.topics.consumer import Consumer
 from headwater.topics.groups import Generation
+from headwater.topics.names import checked_name
 from headwater.topics.positions import time_us_of
 from headwater.topics.producers import Producer
 from headwater.topics.requests import GroupOffset, Identity, PartitionRows, SourceAt, group_offsets
@@ -99,17 +100,21 @@ class Transaction:
             self._offsets[consumer.member] = (consumer, offsets)
 
     def set_source(self, name: str, position: object, *, watermark: datetime | None = None) -> None:
-        """How far an outside source has been taken in with these rows: any value that msgpack can hold."""
+        """How far an outside source has been taken in with these rows: any value that msgpack can hold.
+
+        The watermark is an event time up to which the source is complete; that of the latest transaction stands, and
+        a transaction without one leaves it as it was."""
         self._check_open()
-        if not name:
-            raise InvalidRequest("a source has a name")
+        checked_name(name, "source")
         try:
-            size = len(msgspec.msgpack.encode(position))
-        except (TypeError, OverflowError, ValueError) as error:
+            packed = msgspec.msgpack.encode(position)
+            # What is kept is what a restart will be given: a copy, which the caller cannot change any more.
+            position = msgspec.msgpack.decode(packed)
+        except (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise InvalidRequest(f"the position of {name!r} cannot be stored: {error}", source=name) from error
-        if size > _SOURCE_BYTES_MAX:
-            raise InvalidRequest(
-                f"the position of {name!r} is above the limit", bytes=size, limit_bytes=_SOURCE_BYTES_MAX
+        if len(packed) > _SOURCE_BYTES_MAX:
+            raise TooLarge(
+                f"the position of {name!r} is above the limit", bytes=len(packed), limit_bytes=_SOURCE_BYTES_MAX
             )
         watermark_us = None if watermark is None else time_us_of(watermark)
         self._sources[name] = SourceAt(name, position, watermark_us)
@@ -134,8 +139,12 @@ class Transaction:
             self._rewind()
             raise
         self._state = TransactionState.COMMITTED
-        for consumer, offsets in self._offsets.values():
-            consumer.mark_committed(offsets)
+        if self.result is not None and self.result.duplicate:
+            # It was committed before, perhaps with other offsets: the consumers ask for what is true.
+            self._rewind()
+        else:
+            for consumer, offsets in self._offsets.values():
+                consumer.mark_committed(offsets)
         return self.result
 
     def _write_once(self, groups: tuple[GroupOffset, ...]) -> None:
@@ -144,13 +153,15 @@ class Transaction:
             return
         with self._producer.turn:
             identity = self._producer.identity(None, self._key)
-            self._write(groups, identity)
-            self._producer.applied(identity)
+            if self._write(groups, identity):
+                self._producer.applied(identity)
 
-    def _write(self, groups: tuple[GroupOffset, ...], identity: Identity | None) -> None:
-        self.result = self._engine.commit_transaction(
+    def _write(self, groups: tuple[GroupOffset, ...], identity: Identity | None) -> bool:
+        """Commit; says whether the producer's number was used."""
+        self.result, number_used = self._engine.commit_transaction(
             self._rows, groups=groups, sources=tuple(self._sources.values()), identity=identity
         )
+        return number_used
 
     def abort(self) -> None:
         """Forget all of it; nothing had been written."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,14 @@ from headwater.cli.failures import CODES, code_of, describe
 from headwater.frames.segment_header import FORMAT
 from tests.unit.cli.logs import damage_a_sealed_segment, make_log, run
 
-COMMANDS = [[], ["log"], ["log", "verify"], ["log", "dump"], ["log", "repair"]]
+LEAVES = [
+    *(["log", name] for name in ("verify", "dump", "repair", "rebuild")),
+    *(["topic", name] for name in ("create", "list", "describe", "alter", "delete", "compact")),
+    ["append"],
+    ["read"],
+    ["status"],
+]
+COMMANDS = [[], ["log"], ["topic"], *LEAVES]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -25,9 +34,17 @@ def test_every_command_explains_itself(command: list[str]) -> None:
     assert "Usage: " in result.stdout
 
 
-@pytest.mark.parametrize("command", ["verify", "dump", "repair"])
-def test_the_help_of_a_command_says_what_its_exit_codes_mean(command: str) -> None:
-    assert "Exit code 0: " in run("log", command, "--help").stdout
+@pytest.mark.parametrize("command", LEAVES, ids=" ".join)
+def test_the_help_of_a_command_says_what_its_exit_codes_mean(command: list[str]) -> None:
+    assert "Exit code 0: " in run(*command, "--help").stdout
+
+
+def test_the_command_line_loads_no_pyarrow_until_a_command_needs_it() -> None:
+    program = "import sys, headwater.cli.main; assert 'pyarrow' not in sys.modules"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_version_names_the_format_too() -> None:

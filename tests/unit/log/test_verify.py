@@ -652,6 +652,26 @@ def test_where_a_log_begins_is_asked_once_its_directory_was_read() -> None:
     assert [call for call in files.calls[: looks[0]] if call[0] == "list"] == [("list", "log")]
 
 
+def test_an_index_of_an_earlier_close_is_no_finding_while_the_roll_that_replaces_it_is_under_way() -> None:
+    files, world = simulated()
+    with world.open() as log:
+        log.append([rows(1)])
+    name, index = "00000000000000000001.0.seg", "log/00000000000000000001.0.idx"
+    of_the_close = files.contents(index)
+    with world.open() as log:
+        log.append([rows(1)])
+        log.roll()
+        reports = [look(files)]
+        files.put(index, of_the_close)
+        reports.append(look(files))
+        log.append([rows(1)])
+
+    assert [report.ok for report in reports] == [True, True]
+    assert [(finding.name, finding.segment) for finding in look(files).findings] == [
+        (FindingName.WRONG_INDEX, name.replace("seg", "idx"))
+    ]
+
+
 def test_an_empty_segment_behind_all_that_was_forgotten_passes() -> None:
     files, world = simulated()
     with world.open() as log:

@@ -1,4 +1,4 @@
-"""The fold of the log: what each kind of frame does to the state, what is forgotten, and that neither depends on when."""
+"""The fold of the log: what each kind of frame does to the state, what is forgotten, and that it matters not when."""
 
 from __future__ import annotations
 
@@ -322,8 +322,7 @@ STEPS = st.lists(
 )
 
 
-def played(steps: Iterable[tuple[str, int]]) -> Owner:
-    owner = Owner()
+def play(owner: Owner, steps: Iterable[tuple[str, int]]) -> Owner:
     for step, number in steps:
         if step == "wait":
             owner.time_us += number * HOUR_US
@@ -339,7 +338,7 @@ def played(steps: Iterable[tuple[str, int]]) -> Owner:
 @given(STEPS)
 @settings(max_examples=150)
 def test_pruning_early_often_or_once_makes_no_difference_in_the_end(steps: list[tuple[str, int]]) -> None:
-    owner = played(steps)
+    owner = play(Owner(), steps)
 
     once = fold_frames(ShardState(), owner.made)
     once.prune()
@@ -352,16 +351,11 @@ def test_pruning_early_often_or_once_makes_no_difference_in_the_end(steps: list[
 @settings(max_examples=100)
 def test_a_fold_that_begins_at_any_checkpoint_ends_as_the_owners_own(steps: list[tuple[str, int]], seed: int) -> None:
     """A checkpoint holds the owner's pruned state; whoever goes on from it, or from an older one, comes to the same."""
-    chance = Random(seed)
-    cut = chance.randint(0, len(steps))
-    before = played(steps[:cut])
+    cut = Random(seed).randint(0, len(steps))
+    before = play(Owner(), steps[:cut])
     before.state.prune()
-    owner = Owner(ShardState.unpack(before.state.pack()), list(before.made), before.time_us)
-    for step in steps[cut:]:
-        {"wait": lambda hours: setattr(owner, "time_us", owner.time_us + hours * HOUR_US),
-         "register": lambda number: owner.register(f"producer-{number}"),
-         "append": lambda number: owner.append(f"producer-{number % 3}", bytes([number])),
-         "prune": lambda _: owner.state.prune()}[step[0]](step[1])  # fmt: skip
+
+    owner = play(Owner(ShardState.unpack(before.state.pack()), list(before.made), before.time_us), steps[cut:])
 
     once = fold_frames(ShardState(), owner.made)
     once.prune()

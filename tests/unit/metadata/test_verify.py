@@ -32,7 +32,7 @@ from headwater.metadata.records import (
 )
 from headwater.metadata.shard_state import ShardState, fold_frames
 from headwater.metadata.state import MetadataState
-from headwater.metadata.verify import DataReport, verify_data
+from headwater.metadata.verify import DataReport, _Verification, verify_data
 from headwater.storage.simulated import Choice, SimulatedFiles
 from tests.unit.metadata.small_journals import CHECKPOINTS, ONE_OF_EACH, SETTINGS, create, group, journal_on
 
@@ -231,6 +231,24 @@ def test_the_beginning_of_the_log_is_asked_of_the_journal() -> None:
     assert before.ok and told(before.notes) == [(NoteName.LEFT_OVER, first)]
     assert after.ok and after.notes == []
     assert told(wrong.findings) == [(FindingName.LOST_SEGMENT, "")]
+
+
+def test_a_journal_that_breaks_off_does_not_say_where_the_log_begins() -> None:
+    files = whole()
+    with journal_on(files) as journal, log_on(files) as log:
+        log.claim()
+        journal.append([SetLogStart(7, ("00000000000000000001.0.seg",))])
+        journal.append([group(50)])
+        log.exclusively(lambda: log.device.forget(Lsn(7)))
+    with journal_on(files) as journal:
+        (frame,) = [each for each in journal.log.read(Lsn(7)) if each.lsn == journal.last_lsn - 1]
+    files.flip_bit(f"journal/{frame.segment}", (frame.position + 130) * 8)
+
+    report = verify(files)
+
+    assert told(report.findings) == [(FindingName.DAMAGED_FRAME, f"journal/{frame.segment}")]
+    assert told(report.notes) == [(NoteName.BEGINS_LATER, "00000000000000000007.0.seg")]
+    assert report.journal is not None and report.journal.state is None
 
 
 def test_a_lost_beginning_of_the_log_is_a_finding_because_the_journal_knows() -> None:
@@ -712,6 +730,42 @@ def test_one_checkpoint_of_a_log_that_is_all_there_is_compared() -> None:
     report = verify(files)
 
     assert [each.equals_fold for each in report.checkpoints[2:]] == [True]
+
+
+def test_a_journal_that_is_compacted_while_its_state_is_read_is_read_again() -> None:
+    files = whole()
+    looks = 0
+    with journal_on(files) as journal:
+        journal.claim()
+
+        class Busy:
+            """The owner makes two checkpoints when the journal is first listed."""
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(files, name)
+
+            def list(self, directory: str) -> list[str]:
+                nonlocal looks
+                found = files.list(directory)
+                if directory == "journal":
+                    looks += 1
+                    for number in (100, 101) if looks == 1 else ():
+                        journal.append([group(number)])
+                        journal.checkpoint()
+                return found
+
+        state = _Verification(Busy(), SETTINGS)._state_now()  # type: ignore[arg-type]
+
+    assert looks == 4
+    assert state is not None and "group-101" in state.groups
+
+
+def test_a_journal_without_a_beginning_has_no_state() -> None:
+    files = whole()
+    for lsn in (5, 6):
+        files.flip_bit(f"{CHECKPOINTS}/{name_of(lsn)}", 70 * 8)
+
+    assert _Verification(files, SETTINGS)._state_now() is None
 
 
 def test_beside_an_owner_that_compacts_its_journal_nothing_is_missed() -> None:
