@@ -215,21 +215,23 @@ class Engine:
             self.claim()
             topic = self.topic(name)
 
+            # Asked before, because a catalog may take its time.
+            landed_lsn = self._landed_lsn(topic) if topic.table is not None and not force else None
+
             def delete() -> None:
-                if topic.table is not None and not force:
-                    self._check_landed(topic)
+                if landed_lsn is not None:
+                    self._check_landed(topic, landed_lsn)
                 self._journal([DeleteTopic(topic.number, self.clock.now_us())])
 
             # Under the baton: no row can be acknowledged between the look and the deletion.
             self.shard.log.exclusively(delete)
 
-    def _check_landed(self, topic: TopicRecord) -> None:
+    def _check_landed(self, topic: TopicRecord, landed_lsn: int) -> None:
         last_lsn = 0
         for segment in self.shard.log.segments():
             share = self.shard.log.device.topics_in(segment).get(topic.number)
             if share is not None and share.rows:
                 last_lsn = max(last_lsn, share.last_lsn)
-        landed_lsn = self._landed_lsn(topic)
         if last_lsn > landed_lsn:
             raise RowsUnlanded(
                 f"rows of {topic.name!r} are not in its table {topic.table!r} yet: land them, or delete it by force",

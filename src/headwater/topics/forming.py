@@ -46,7 +46,8 @@ from headwater.metadata.shard_state import KEY_AGE_US_MAX, ShardState
 from headwater.metadata.state import MetadataState
 from headwater.topics.requests import GroupOffset, Identity, PartitionRows, Registered, TopicRequest, joined_draft
 
-_JOINED_BYTES_MAX = 8 * 1024 * 1024
+JOINED_BYTES_MAX = 8 * 1024 * 1024
+"""Small requests are joined up to this many bytes, or to the limits of a frame and of a write."""
 _RECORDS = frozenset({int(Kind.SEQUENCES), int(Kind.OFFSETS), int(Kind.PRODUCER), int(Kind.SOURCE)})
 
 CheckLease = Callable[[GroupOffset], None]
@@ -95,8 +96,16 @@ class _Pending:
 class Forming:
     """Makes the commits of one shard's log."""
 
-    def __init__(self, state: ShardState, metadata: Callable[[], MetadataState], check_lease: CheckLease) -> None:
+    def __init__(
+        self,
+        state: ShardState,
+        metadata: Callable[[], MetadataState],
+        check_lease: CheckLease,
+        *,
+        joined_bytes_max: int = JOINED_BYTES_MAX,
+    ) -> None:
         self.state = state
+        self._joined_bytes_max = joined_bytes_max
         self._metadata = metadata
         self._check_lease = check_lease
         self._segment = Lsn(0)
@@ -125,7 +134,7 @@ class Forming:
                 request.placed = first.placed
                 pending.writes[id(first)].requests.append(request)
                 continue
-            if small is None or not request.joins or small.bytes + request.frame_bytes > _JOINED_BYTES_MAX:
+            if small is None or not request.joins or small.bytes + request.frame_bytes > self._joined_bytes_max:
                 write = _Write()
                 writes.append(write)
                 small = write if request.joins else None

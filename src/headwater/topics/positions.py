@@ -47,6 +47,8 @@ class Place:
 
 def time_us_of(moment: datetime) -> int:
     """Microseconds since 1970, exactly."""
+    if not isinstance(moment, datetime):
+        raise InvalidRequest(f"a time is a datetime with its zone, not {moment!r}")
     if moment.tzinfo is None:
         raise InvalidRequest("a time needs a zone, because without one it means another moment on every machine")
     return (moment - _UNIX_EPOCH) // timedelta(microseconds=1)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import Forgotten, InvalidRequest, UnknownTopic
+from headwater.errors import Forgotten, InvalidRequest, MetadataBehindLog, UnknownTopic
 from headwater.frames.frame import Flag, Header, Kind
 from headwater.ids import Lsn
 from headwater.log.device import Frame
@@ -106,9 +106,9 @@ def read_rows(log: FrameLog, topic_now: TopicNow, wanted: Wanted) -> Rows:
     assert topic is not None
     if wanted.partition is not None:
         check_partition(topic, whole_number(wanted.partition, "partition"))
-    if wanted.limit is not None and wanted.limit < 0:
+    if wanted.limit is not None and whole_number(wanted.limit, "limit") < 0:
         raise InvalidRequest("limit is at least 0", limit=wanted.limit)
-    if wanted.batch_rows < 1:
+    if whole_number(wanted.batch_rows, "batch_rows") < 1:
         raise InvalidRequest("batch_rows is at least 1", batch_rows=wanted.batch_rows)
     shape = _Shape(topic, wanted.columns, system_columns=wanted.system_columns)
     # Looked up now, so that what a caller gets does not depend on when the iteration begins.
@@ -131,8 +131,10 @@ class _Shape:
         self._keyed = bool(topic.key)
         self._system = system_columns
         full = pa.schema([*self._row_fields(), *([_OP] if self._keyed else []), *(_SYSTEM if system_columns else [])])
-        self._columns = list(columns) if columns is not None else None
+        self._columns = [columns] if isinstance(columns, str) else list(columns) if columns is not None else None
         if self._columns is not None:
+            if not self._columns:
+                raise InvalidRequest("columns names at least one; leave it out for all of them")
             unknown = [name for name in self._columns if name not in full.names]
             if unknown:
                 raise InvalidRequest(
@@ -229,6 +231,8 @@ class _Reading:
         self._last = last
         self._seen: dict[int, int] = {}
         """By partition, the offset after the last frame that was met."""
+        self._ends = {} if wanted.follow else _next_offsets(log, topic_number, topic_now)
+        """By partition, the offset after the last row that there was when the read was made."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         left = self._wanted.limit
@@ -348,6 +352,9 @@ class _Reading:
         if not segments or segments[0].first_lsn <= lsn:
             return
         for partition, following in self._seen.items():
+            if following >= self._ends.get(partition, following + 1):
+                # All that it was asked for was given; what came later is not this read's.
+                continue
             first = self._log.first_offset(self._number, partition)
             if first is None:
                 first = self._log.next_offset(self._number, partition)
@@ -384,10 +391,23 @@ class _Reading:
             if topic is None:
                 raise UnknownTopic("the topic was deleted while it was read")
             self._shape.learn(topic)
+            if not self._shape.knows(header.schema_version):
+                raise MetadataBehindLog(
+                    "the log holds rows of a schema version that the journal does not know: the journal was put back",
+                    topic=topic.name,
+                    version=header.schema_version,
+                )
         rows = self._shape.rows(header, frame.body)
         if low > header.base_offset or high < header.base_offset + header.offset_count:
             rows = _between(header, rows, low, high)
         return self._shape.give(header, rows) if rows.batch.num_rows else None
+
+
+def _next_offsets(log: FrameLog, topic_number: int, topic_now: TopicNow) -> dict[int, int]:
+    topic = topic_now()
+    log.durable_lsn()
+    count = topic.partitions if topic is not None else 0
+    return {partition: log.device.next_offset(topic_number, partition) for partition in range(count)}
 
 
 def _between(header: Header, rows: FrameRows, low: int, high: int) -> FrameRows:

@@ -38,11 +38,12 @@ from headwater.log.drafts import Receipt
 from headwater.log.frame_log import FrameLog, open_log
 from headwater.log.writer import FormedWrite, Request, Sequencer
 from headwater.metadata.checkpoint import Checkpoint, CheckpointKind, Checkpoints
+from headwater.metadata.operations import TopicRecord
 from headwater.metadata.shard_state import ShardState, fold_frames
 from headwater.metadata.state import MetadataState
 from headwater.settings import Settings
 from headwater.storage.files import Files
-from headwater.topics.forming import CheckLease, Forming
+from headwater.topics.forming import JOINED_BYTES_MAX, CheckLease, Forming
 
 logger = logging.getLogger("headwater.topics")
 
@@ -78,6 +79,7 @@ class Shard:
         self._state = ShardState()
         self._loaded = False
         self._live = False
+        self._checked = False
         self._looking = threading.Lock()
         self._checkpointing = threading.Lock()
         self._kept: list[int] = []
@@ -87,7 +89,8 @@ class Shard:
         self._checkpoint_due = False
         self.frames_replayed = 0
         """How many frames were folded to come up to the present, by this open shard."""
-        self._forming = Forming(self._state, metadata, check_lease)
+        joined_bytes_max = min(JOINED_BYTES_MAX, settings.frame_bytes_max, settings.log.write_body_bytes_max)
+        self._forming = Forming(self._state, metadata, check_lease, joined_bytes_max=joined_bytes_max)
         self.log: FrameLog = open_log(
             files,
             "log",
@@ -153,19 +156,30 @@ class Shard:
                     "the log has let go of state that no checkpoint holds which can be read: put back a file of "
                     "checkpoints/ from a copy"
                 ) from error
-        behind = max((key >> 32 for key in self._state.next_offsets), default=0)
-        if behind >= self._metadata().next_topic_number:
-            raise MetadataBehindLog(
-                "the log holds rows of a topic that the journal does not know: the journal was put back or lost; "
-                "run `headwater log rebuild DATA --to DIR`",
-                topic_number=behind,
-            )
+        if as_owner or not self._checked:
+            self._check_metadata(self._metadata())
+            self._checked = True
+
+    def _check_metadata(self, metadata: MetadataState) -> None:
+        """The journal must know what the log holds: a fact is in it before the first frame that needs it."""
+        for key in self._state.next_offsets:
+            number, partition = key >> 32, key & 0xFFFF_FFFF
+            topic = metadata.topics.get(number)
+            if number >= metadata.next_topic_number or (topic is not None and partition >= topic.partitions):
+                raise MetadataBehindLog(
+                    "the log holds rows of a topic or a partition that the journal does not know: the journal was put "
+                    "back or lost; run `headwater log rebuild DATA --to DIR`",
+                    topic_number=number,
+                    partition=partition,
+                )
 
     def _fold_to(self, durable_lsn: Lsn) -> None:
         before = self._state.lsn
         if before < durable_lsn:
+            topics = self._metadata().topics
             for frame in self.log.device.frames(Lsn(before + 1), durable_lsn):
                 _check_holds_state(frame)
+                _check_version(frame, topics)
                 self._state.fold(frame)
             self.frames_replayed += self._state.lsn - before
 
@@ -191,6 +205,13 @@ class Shard:
             if each.lsn + 1 < first_lsn:
                 break
             self._check_continues(each.checkpoint, first_lsn)
+            if each.checkpoint.journal_lsn > self._metadata().lsn:
+                raise MetadataBehindLog(
+                    "the journal ends before what a checkpoint of the shard was made with: it was put back or lost; "
+                    "put back the newer one, or run `headwater log rebuild DATA --to DIR`",
+                    journal_lsn=self._metadata().lsn,
+                    checkpoint_journal_lsn=each.checkpoint.journal_lsn,
+                )
             self._replace_state(ShardState.unpack(each.checkpoint.body))
             return
         if first_lsn > 1:
@@ -372,3 +393,16 @@ def _check_holds_state(frame: Frame) -> None:
         gap = unpack_gap(frame.body)
         if gap is not None and gap.reason == GapReason.DRAINED:
             raise Forgotten("state was let go of that a checkpoint holds", first_lsn=gap.first_lsn, lsn=gap.last_lsn)
+
+
+def _check_version(frame: Frame, topics: Mapping[int, TopicRecord]) -> None:
+    """Rows of a schema version that the journal does not know: it was put back."""
+    topic = topics.get(frame.header.topic_number)
+    if topic is not None and frame.header.schema_version > len(topic.schemas):
+        raise MetadataBehindLog(
+            "the log holds rows of a schema version that the journal does not know: the journal was put back or lost; "
+            "put back the newer one, or run `headwater log rebuild DATA --to DIR`",
+            topic=topic.name,
+            version=frame.header.schema_version,
+            lsn=frame.header.lsn,
+        )

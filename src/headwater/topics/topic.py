@@ -26,7 +26,7 @@ from headwater.metadata.operations import (
     TopicRecord,
 )
 from headwater.metadata.state import MetadataState
-from headwater.topics.names import check_topic_name
+from headwater.topics.names import check_topic_name, whole_number
 from headwater.topics.policy import policy_of
 from headwater.topics.schema import (
     check_evolution,
@@ -121,7 +121,8 @@ def _check_same(there: TopicRecord, wanted: NewTopic) -> None:
     _check_equal(there, "key", key, there.key)
     _check_equal(there, "time", wanted.time, there.time_column)
     _check_equal(there, "table", wanted.table, there.table)
-    _check_equal(there, "partitions", wanted.partitions, there.partitions)
+    if wanted.partitions is not None:
+        _check_equal(there, "partitions", _checked_partitions(wanted.partitions), there.partitions)
     policy = wanted.policy(there.policy)
     if policy != there.policy:
         raise TopicExists(
@@ -184,8 +185,9 @@ def plan_alteration(
     if not same_schema(after, present):
         check_evolution(present, after, there.key)
         operations.append(AddSchema(there.number, len(there.schemas) + 1, pack_schema(after)))
-    if partitions is not None and partitions != there.partitions:
-        if _checked_partitions(partitions) < there.partitions:
+    partitions = there.partitions if partitions is None else _checked_partitions(partitions)
+    if partitions != there.partitions:
+        if partitions < there.partitions:
             raise InvalidRequest(
                 f"{there.name!r} has {there.partitions} partitions, and partitions are never taken away",
                 topic=there.name,
@@ -229,14 +231,18 @@ def _altered_schema(
     return check_topic_schema(pa.schema(fields), there.key, there.time_column)
 
 
-def _key_of(key: str | Sequence[str] | None) -> tuple[str, ...] | None:
+def _key_of(key: object) -> tuple[str, ...] | None:
     if key is None:
         return None
-    return (key,) if isinstance(key, str) else tuple(key)
+    columns = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, Sequence) else ()
+    if not columns or not all(isinstance(column, str) for column in columns):
+        raise InvalidRequest(f"a key is a column's name, or several of them, not {key!r}")
+    return columns
 
 
-def _checked_partitions(partitions: int) -> int:
-    if not 1 <= partitions <= PARTITIONS_MAX:
+def _checked_partitions(given: object) -> int:
+    partitions = whole_number(given, "partitions")
+    if isinstance(given, bool) or not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidRequest(f"a topic has 1 to {PARTITIONS_MAX:,} partitions", partitions=partitions)
     return partitions
 

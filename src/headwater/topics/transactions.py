@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headwater.topics")
 
 _SOURCE_BYTES_MAX = 64 * 1024
+_SOURCE_LEVELS_MAX = 32
+"""So that it can be read again from any depth of a program's own calls."""
 
 
 class TransactionState(Enum):
@@ -112,6 +114,8 @@ class Transaction:
             position = msgspec.msgpack.decode(packed)
         except (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise InvalidRequest(f"the position of {name!r} cannot be stored: {error}", source=name) from error
+        if _levels(position) > _SOURCE_LEVELS_MAX:
+            raise TooLarge(f"the position of {name!r} is nested too deep", limit_levels=_SOURCE_LEVELS_MAX)
         if len(packed) > _SOURCE_BYTES_MAX:
             raise TooLarge(
                 f"the position of {name!r} is above the limit", bytes=len(packed), limit_bytes=_SOURCE_BYTES_MAX
@@ -202,3 +206,18 @@ class Transaction:
                 self.commit()
             else:
                 self.abort()
+
+
+def _levels(value: object) -> int:
+    """How deep lists and maps are nested in a value."""
+    level = 0
+    layer: list[object] = [value]
+    while layer:
+        layer = [
+            inner
+            for each in layer
+            if isinstance(each, list | dict)
+            for inner in (each if isinstance(each, list) else each.values())
+        ]
+        level += 1
+    return level
