@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from headwater.errors import CorruptData, DamagedLog, ForeignLog, Forgotten, Halted
 from headwater.frames.bodies import unpack_gap
@@ -24,6 +24,7 @@ from headwater.log.device import Frame, FrameRef, SegmentInfo, TopicInSegment
 from headwater.log.index import ActiveIndex, Place, SegmentIndex, partition_key
 from headwater.log.mark import Mark, read_mark
 from headwater.log.names import MARK
+from headwater.log.read_findings import misled, unchained
 from headwater.log.recovery import RecoveryReport, cleanly_closed
 from headwater.log.segment import Opening, Scan, read_frame
 from headwater.log.segments import (
@@ -43,6 +44,9 @@ _PLANS_MAX = 10
 SCAN_PERCENT_MIN = 50
 """A topic with at least this part of a segment is read by reading the segment through."""
 _DATA, _SPARSE, _GAP = int(Kind.DATA), int(Kind.SPARSE), int(Kind.GAP)
+
+
+T = TypeVar("T")
 
 
 class View(NamedTuple):
@@ -247,9 +251,8 @@ class FileReads:
 
     def topics_in(self, segment: SegmentInfo) -> dict[int, TopicInSegment]:
         """What each topic has in a segment."""
-        view = self._view
-        number = self._number_of(view, segment.first_lsn)
-        shares = self._index(view, number).topics()
+        first_lsn = segment.first_lsn
+        shares = self._looked_up(lambda view: self._index(view, self._number_of(view, first_lsn)).topics())
         return {
             topic: TopicInSegment(share.frames, share.bytes, share.rows, Lsn(share.last_lsn))
             for topic, share in shares.items()
@@ -314,9 +317,9 @@ class FileReads:
             chain = segment.opening.chain if place.position == SEGMENT_FRAME_BYTES else None
             for position, header, body in scan:
                 if header.lsn != lsn and not _stands_for(header, body, lsn):
-                    raise _misled(name, position, lsn, header)
+                    raise misled(name, position, lsn, header)
                 if chain is not None and header.prev != chain:
-                    raise _unchained(name, position, lsn)
+                    raise unchained(name, position, lsn)
                 if topic_number is None or _has_rows_of(header, topic_number):
                     yield Frame(header, body, name, position)
                 lsn = header.lsn + 1
@@ -329,7 +332,7 @@ class FileReads:
                 and chain is not None
                 and chain != segment.end.chain
             ):
-                raise _unchained(name, end, lsn)
+                raise unchained(name, end, lsn)
             if scan.stop.position != end:
                 raise CorruptData(
                     f"a durable frame cannot be read: {scan.stop.reason.value}; run `headwater log verify`",
@@ -397,7 +400,7 @@ class FileReads:
                     return
                 header, body = read_frame(file, place.position, segment.opening.salted)
                 if header.lsn != place.lsn or not _has_rows_of(header, topic_number):
-                    raise _misled(name, place.position, place.lsn, header)
+                    raise misled(name, place.position, place.lsn, header)
                 yield Frame(header, body, name, place.position)
         finally:
             file.close()
@@ -418,11 +421,8 @@ class FileReads:
         plans = 0
         while True:
             view = self._view
-            number = self._first_with(view, key, offset)
-            if number == len(view.segments):
-                return
             try:
-                for each in range(number, len(view.segments)):
+                for each in range(self._first_with(view, key, offset), len(view.segments)):
                     for frame in self._frames_of_in(view, each, key, offset):
                         yield frame
                         offset = frame.header.base_offset + frame.header.offset_count
@@ -443,7 +443,7 @@ class FileReads:
                     return
                 header, body = read_frame(file, place.position, segment.opening.salted)
                 if header.lsn != place.lsn or partition_key(header.topic_number, header.partition) != key:
-                    raise _misled(str(segment.name), place.position, place.lsn, header)
+                    raise misled(str(segment.name), place.position, place.lsn, header)
                 yield Frame(header, body, str(segment.name), place.position)
         finally:
             file.close()
@@ -451,28 +451,43 @@ class FileReads:
     def find(self, topic_number: int, partition: int, offset: int) -> FrameRef | None:
         """The first durable frame of a partition that holds this offset or a later one."""
         key = partition_key(topic_number, partition)
-        view = self._view
-        for number in range(self._first_with(view, key, offset), len(view.segments)):
-            place = next(self._index(view, number).places(key, offset), None)
-            if place is not None:
-                return self._ref(view, number, place)
-        return None
+
+        def look(view: View) -> FrameRef | None:
+            for number in range(self._first_with(view, key, offset), len(view.segments)):
+                place = next(self._index(view, number).places(key, offset), None)
+                if place is not None:
+                    return self._ref(view, number, place)
+            return None
+
+        return self._looked_up(look)
 
     def next_offset(self, topic_number: int, partition: int) -> int:
         """The offset after the last row of a partition, whether or not the log still holds that row."""
-        view = self._view
-        if not view.segments:
-            return 0
-        return self._index(view, len(view.segments) - 1).next_offset(partition_key(topic_number, partition))
+        key = partition_key(topic_number, partition)
+        return self._looked_up(
+            lambda view: self._index(view, len(view.segments) - 1).next_offset(key) if view.segments else 0
+        )
 
     def find_time(self, time_us: int) -> Lsn | None:
         """The LSN of the first durable frame appended at or after this time."""
-        view = self._view
-        for number in range(self._first_at(view, time_us), len(view.segments)):
-            place = self._index(view, number).place_at_time(time_us)
-            if place is not None and place.lsn <= view.durable_lsn:
-                return Lsn(place.lsn)
-        return None
+
+        def look(view: View) -> Lsn | None:
+            for number in range(self._first_at(view, time_us), len(view.segments)):
+                place = self._index(view, number).place_at_time(time_us)
+                if place is not None and place.lsn <= view.durable_lsn:
+                    return Lsn(place.lsn)
+            return None
+
+        return self._looked_up(look)
+
+    def _looked_up(self, look: Callable[[View], T]) -> T:
+        """What indexes say; asked again where a segment was replaced or deleted under the look."""
+        for _ in range(_PLANS_MAX - 1):
+            try:
+                return look(self._view)
+            except FileNotFoundError:
+                self._plan_again()
+        return look(self._view)
 
     def _ref(self, view: View, number: int, place: Place) -> FrameRef | None:
         if place.lsn > view.durable_lsn:
@@ -568,25 +583,6 @@ def _is_wanted_for(topic_number: int) -> Callable[[Header], bool]:
 def _has_rows_of(header: Header, topic_number: int) -> bool:
     kind = header.kind
     return header.topic_number == topic_number and (kind == _DATA or kind == _SPARSE)
-
-
-def _unchained(segment: str, position: int, lsn: int) -> CorruptData:
-    return CorruptData(
-        f"a durable frame cannot be read: {ChainBreak.PREV.value}; run `headwater log verify`",
-        segment=segment,
-        position=position,
-        lsn=lsn,
-    )
-
-
-def _misled(segment: str, position: int, lsn: int, header: Header) -> CorruptData:
-    return CorruptData(
-        "an index leads to another frame than it says; run `headwater log verify`",
-        segment=segment,
-        position=position,
-        lsn=lsn,
-        found_lsn=header.lsn,
-    )
 
 
 def check_mark(found: FoundSegments, mark: Mark | None) -> None:
