@@ -58,7 +58,9 @@ class Settings:
 
     log: LogSettings = LogSettings()
 
-    journal: LogSettings = LogSettings(segment_size_bytes_max=64 * MIB, segment_age_s_max=float("inf"), reserve_bytes=0)
+    journal: LogSettings = LogSettings(
+        segment_size_bytes_max=64 * MIB, segment_age_s_max=float("inf"), reserve_bytes=1 * MIB
+    )
     """The journal rolls at its checkpoints, never by age."""
 
     partitions_default: int = 1

@@ -132,6 +132,9 @@ def parts(scale: float) -> dict[str, Callable[[], Result]]:
             "bit-flips", "tests/formats/test_bit_flips.py", {"HEADWATER_BIT_FLIPS": scaled(20_000_000)}
         ),
         "kills": lambda: _pytest("kills", "tests/e2e/test_kill.py", {"HEADWATER_KILLS": scaled(3_000)}),
+        "topic-kills": lambda: _pytest(
+            "topic-kills", "tests/e2e/test_topic_kills.py", {"HEADWATER_TOPIC_KILLS": scaled(3_000)}
+        ),
         "power-losses": lambda: _pytest(
             "power-losses", "tests/e2e/test_power_loss.py", {"HEADWATER_POWER_LOSSES": scaled(300)}
         ),

@@ -24,7 +24,8 @@ from headwater.cli.failures import code_of, describe, exit_codes
 from headwater.cli.input_source import Source
 from headwater.cli.interrupts import Interrupts
 from headwater.cli.output import counted, emit_json, lsn_range, printable, remarks, results, say
-from headwater.cli.row_input import Chunk, InputFormat, chunks, format_of
+from headwater.cli.row_chunk import Chunk
+from headwater.cli.row_input import InputFormat, chunks, format_of
 from headwater.cli.topic_lookup import topic_named
 from headwater.clock import SystemClock
 from headwater.errors import HeadwaterError, InvalidRequest, RowsRefused

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from headwater.cli.input_source import BLOCK_BYTES, Block, Source
 from headwater.cli.json_values import BASE64, from_json
-from headwater.cli.row_input import Chunk
+from headwater.cli.row_chunk import Chunk
 from headwater.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from headwater.cli.input_source import BLOCK_BYTES, Block, Source, last_newline
 from headwater.cli.json_values import from_json, plain
-from headwater.cli.row_input import Chunk
+from headwater.cli.row_chunk import Chunk
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headwater.cli.input_source import Source
-from headwater.cli.row_input import Chunk
+from headwater.cli.row_chunk import Chunk
 from headwater.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -369,10 +369,15 @@ class Journal:
 
     def _give_up_reserve(self) -> bool:
         """On a full disk this is what the reserve is for: the checkpoint after which segments can go."""
-        if RESERVE not in self._files.list(self._directory):
+        try:
+            if RESERVE not in self._files.list(self._directory):
+                return False
+            logger.warning("the disk is full: giving up the journal's reserve for a checkpoint")
+            self._files.unlink(f"{self._directory}/{RESERVE}")
+        except OSError as error:
+            # The checkpoint has failed by its own name, which is what the caller is told.
+            logger.warning("the journal's reserve could not be given up: %s", error)
             return False
-        logger.warning("the disk is full: giving up the journal's reserve for a checkpoint")
-        self._files.unlink(f"{self._directory}/{RESERVE}")
         return True
 
     def _compact(self) -> None:

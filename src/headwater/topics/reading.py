@@ -288,7 +288,7 @@ class _Reading:
         segment = ""
         wanted = self._wanted
         clock = self._log.clock
-        idle_since_s = clock.monotonic_s()
+        waited_s = 0.0
         while True:
             durable = self._log.durable_lsn()
             last = durable if self._last is None else Lsn(min(durable, self._last))
@@ -303,21 +303,19 @@ class _Reading:
                 self._seen[header.partition] = header.base_offset + header.offset_count
                 if header.append_time_us >= self._not_before_us:
                     yield frame
-                idle_since_s = clock.monotonic_s()
+                waited_s = 0.0
             if segment:
                 self._check_not_forgotten(lsn)
             lsn = Lsn(max(lsn, last + 1))
             if not wanted.follow or (self._last is not None and lsn > self._last) or self._reached_the_stop():
                 return
             yield None
-            left_s = None
-            if wanted.timeout_s is not None:
-                # Rows of other topics do not put it off.
-                left_s = wanted.timeout_s - (clock.monotonic_s() - idle_since_s)
-                if left_s <= 0:
-                    return
+            # Only waiting counts as idle, not what the caller does with its rows.  Other topics' rows do not put it off.
+            left_s = None if wanted.timeout_s is None else wanted.timeout_s - waited_s
+            begun_s = clock.monotonic_s()
             if not self._log.wait_beyond(last, left_s):
                 return
+            waited_s += clock.monotonic_s() - begun_s
             if self._topic_now() is None:
                 raise UnknownTopic("the topic was deleted while it was read")
 

@@ -18,7 +18,7 @@ from headwater.cli.append import Loading
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.input_source import Source
 from headwater.cli.interrupts import Interrupts
-from headwater.cli.row_input import Chunk
+from headwater.cli.row_chunk import Chunk
 from headwater.errors import Unavailable
 from headwater.topics.answers import Appended
 from tests.unit.cli.topics import SETTINGS, make_topics, rows_of, run, run_json

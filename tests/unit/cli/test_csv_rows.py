@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headwater.cli import csv_input
 from headwater.cli.input_source import Source
-from headwater.cli.row_input import Chunk
+from headwater.cli.row_chunk import Chunk
 from headwater.cli.row_output import CsvOutput
 from headwater.cli.schema_text import parse_schema
 from headwater.errors import InvalidRequest

@@ -355,6 +355,22 @@ def test_on_a_full_disk_the_reserve_is_given_up_for_a_checkpoint() -> None:
     assert journal_on(files.restart()).state == state
 
 
+def test_on_a_full_disk_where_the_reserve_cannot_be_given_up_the_checkpoint_fails_at_its_write() -> None:
+    files = SimulatedFiles()
+    journal = journal_on(files)
+    journal.append([create(1)])
+
+    def full_from_here_on(verb: str, name: str) -> None:
+        if verb == "append" and name.endswith(".ckpt.tmp"):
+            files.fail(1, errno.ENOSPC, for_ever=True, verbs=["list"])
+            raise OSError(errno.ENOSPC, "the disk is full")
+
+    files.before_call = full_from_here_on
+
+    with pytest.raises(CheckpointFailed, match="stage=write"):
+        journal.checkpoint()
+
+
 def test_on_a_full_disk_without_a_reserve_the_checkpoint_fails_at_its_write() -> None:
     files = SimulatedFiles()
     journal = journal_on(files)
