@@ -310,7 +310,7 @@ class _Reading:
             if not wanted.follow or (self._last is not None and lsn > self._last) or self._reached_the_stop():
                 return
             yield None
-            # Only waiting counts as idle, not what the caller does with its rows.  Other topics' rows do not put it off.
+            # Only waiting counts as idle, not what the caller does with its rows; other topics' rows do not end it.
             left_s = None if wanted.timeout_s is None else wanted.timeout_s - waited_s
             begun_s = clock.monotonic_s()
             if not self._log.wait_beyond(last, left_s):

@@ -162,13 +162,13 @@ def test_a_journal_without_a_state_says_so(data: Path) -> None:
     ("name", "path", "wanted"),
     [
         (FindingName.DAMAGED_FRAME, "00000000000000000001.0.seg", "headwater log repair d --dry-run"),
-        (FindingName.DAMAGED_FRAME, "journal/00000000000000000001.0.seg", "headwater log rebuild d"),
-        (FindingName.LOST_SEGMENT, "journal", "headwater log rebuild d"),
+        (FindingName.DAMAGED_FRAME, "journal/00000000000000000001.0.seg", "headwater log rebuild d --to DIR"),
+        (FindingName.LOST_SEGMENT, "journal", "headwater log rebuild d --to DIR"),
         (FindingName.LOST_LSNS, "checkpoints/1.ckpt", ""),
         (FindingName.WRONG_INDEX, "journal/00000000000000000001.0.idx", ""),
         (FindingName.WRONG_INDEX, "00000000000000000001.0.idx", "headwater log repair d"),
         (MetadataFinding.CHECKPOINT_LOST, "checkpoints", ""),
-        (MetadataFinding.CHECKPOINT_LOST, "journal/checkpoints", "headwater log rebuild d"),
+        (MetadataFinding.CHECKPOINT_LOST, "journal/checkpoints", "headwater log rebuild d --to DIR"),
     ],
 )
 def test_what_helps_the_log_is_not_advised_for_the_journal(name: str, path: str, wanted: str) -> None:

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -256,6 +256,22 @@ def test_a_file_that_stays_away_from_its_owner_is_an_error_after_a_few_plans() -
         lsns(device)
     with pytest.raises(FileNotFoundError):
         list(device.frames_of(1, 0, 0))
+
+
+def test_a_look_at_an_index_that_stays_away_is_an_error_after_a_few_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    device = three_segments(world)
+    looks: list[int] = []
+
+    def gone(view: object, number: int) -> NoReturn:
+        looks.append(number)
+        raise FileNotFoundError(errno.ENOENT, "replaced meanwhile")
+
+    monkeypatch.setattr(device, "_index", gone)
+
+    with pytest.raises(FileNotFoundError):
+        device.next_offset(1, 0)
+    assert len(looks) > 2
 
 
 @pytest.mark.parametrize("changes", [1, 9, 10])
