@@ -143,6 +143,18 @@ def parts(scale: float) -> dict[str, Callable[[], Result]]:
             "tests/simulation/test_stateful.py",
             {"HEADWATER_STATEFUL_RUNS": scaled(20_000), "HEADWATER_STATEFUL_STEPS": 100},
         ),
+        "topics-stateful": lambda: _pytest(
+            "topics-stateful",
+            "tests/simulation/test_topics_stateful.py",
+            {"HEADWATER_TOPICS_RUNS": scaled(20_000), "HEADWATER_TOPICS_STEPS": 100},
+            workers=PROCESSES,
+        ),
+        "topics-crashes": lambda: _pytest(
+            "topics-crashes",
+            "tests/simulation/test_topics_crashes.py",
+            {"HEADWATER_TOPICS_CRASH_SEEDS": scaled(2_000)},
+            workers=PROCESSES,
+        ),
         "soak": lambda: _pytest("soak", "tests/soak", {"HEADWATER_SOAK_S": scaled(2_400)}),
     }
 
