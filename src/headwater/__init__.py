@@ -1,4 +1,4 @@
-"""A durable, partitioned, transactional event log for Python whose topics are Iceberg tables.
+"""A durable, partitioned, transactional event log for Python.
 
     import headwater as hw
 
@@ -54,6 +54,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "HeadwaterError":
         return errors.HeadwaterError
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("headwater")
     if name in __all__:
         from headwater import api
 
@@ -62,4 +66,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, "__version__", "__doc__", "__file__", "__name__", "__path__"])

@@ -15,13 +15,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
 import pyarrow as pa
 
 from headwater.clock import Clock, Entropy, SystemClock, system_entropy
-from headwater.errors import InvalidRequest
+from headwater.errors import Closed, InvalidRequest, UnknownTopic
 from headwater.settings import Settings
 from headwater.storage.disk import DiskFiles
 from headwater.storage.files import Files
@@ -87,19 +88,31 @@ def open(
         files = SimulatedFiles(remember_calls=False)
         directory = MEMORY
     elif isinstance(where, str | os.PathLike):
-        files = DiskFiles(where)
-        directory = os.fspath(where)
+        directory = _checked_directory(os.fspath(where))
+        files = DiskFiles(directory)
     else:
         files = where
         directory = type(where).__name__
-    engine = Engine(
-        files,
-        settings=settings if settings is not None else Settings(),
-        clock=clock if clock is not None else SystemClock(),
-        entropy=entropy,
-        landed_lsn=landed_lsn,
-    )
+    try:
+        engine = Engine(
+            files,
+            directory=directory,
+            settings=settings if settings is not None else Settings(),
+            clock=clock if clock is not None else SystemClock(),
+            entropy=entropy,
+            landed_lsn=landed_lsn,
+        )
+    except NotADirectoryError as error:
+        raise InvalidRequest(f"{directory} is a file, and a log is a directory", directory=directory) from error
     return Log(engine, directory)
+
+
+def _checked_directory(where: str) -> str:
+    if not where:
+        raise InvalidRequest("say which directory is to be opened; '.' is this one")
+    if "://" in where:
+        raise InvalidRequest(f"{where!r} is not a directory of this machine, and no other place can be opened yet")
+    return str(Path(where).expanduser())
 
 
 class Log:
@@ -152,7 +165,7 @@ class Log:
     def create_topics(self, topics: Iterable[NewTopic]) -> list[Topic]:
         """All of these topics, created together as far as they are not there: one write of the journal."""
         records = self._engine.create_topics(list(topics))
-        return [Topic(self._engine, record.number) for record in records]
+        return [Topic(self._engine, record.number, record.name) for record in records]
 
     def topics(self) -> list[TopicStatus]:
         """Every topic, by name."""
@@ -163,7 +176,7 @@ class Log:
         self._engine.delete_topic(name, force=force)
 
     def __getitem__(self, name: str) -> Topic:
-        return Topic(self._engine, self._engine.topic(name).number)
+        return Topic(self._engine, self._engine.topic(name).number, name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._engine.metadata().topic_named(name) is not None
@@ -241,22 +254,26 @@ class Log:
     def __repr__(self) -> str:
         return f"Log({self.directory!r})"
 
-    def _repr_html_(self) -> str:
-        return html_of_topics(f"Headwater log {self.directory}", self.topics())
+    def _repr_html_(self) -> str | None:
+        try:
+            return html_of_topics(f"Headwater log {self.directory}", self.topics())
+        except Closed:
+            return None  # a notebook then shows its repr
 
 
 class Topic:
     """A topic: append to it, read it, change it."""
 
-    def __init__(self, engine: Engine, number: int) -> None:
+    def __init__(self, engine: Engine, number: int, name: str) -> None:
         self._engine = engine
         self._number = number
+        self._name = name
 
     # About it ----------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        return self._engine.topic_numbered(self._number).name
+        return self._name
 
     @property
     def number(self) -> int:
@@ -433,8 +450,11 @@ class Topic:
     def __repr__(self) -> str:
         return f"Topic({self.name!r})"
 
-    def _repr_html_(self) -> str:
-        return html_of_topic(self.describe())
+    def _repr_html_(self) -> str | None:
+        try:
+            return html_of_topic(self.describe())
+        except (Closed, UnknownTopic):
+            return None  # a notebook then shows its repr
 
 
 def __dir__() -> list[str]:

@@ -20,6 +20,7 @@ from headwater.clock import Clock, Entropy
 from headwater.errors import (
     Closed,
     Forgotten,
+    InvalidRequest,
     LogLocked,
     OutcomeUnknown,
     Poisoned,
@@ -40,6 +41,7 @@ from headwater.storage.files import Lock, LockHeld
 logger = logging.getLogger("headwater.log")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_NOT_OURS = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class DurableTicket(NamedTuple):
@@ -112,8 +114,13 @@ class FileDevice(FileReads):
             raise LogLocked(
                 f"the log is owned by {error.holder}: stop that process, or open the log there",
                 directory=place.directory,
+                holder=error.holder,
             ) from error
         except OSError as error:
+            if error.errno in _NOT_OURS:
+                raise InvalidRequest(
+                    f"the directory cannot be written ({error}): only reading works here", directory=place.directory
+                ) from error
             place.counters.io_errors += 1
             raise Unavailable(f"the log could not be recovered: {error}", directory=place.directory) from error
         # A reader of this open log that is still looking would show an older View over the owner's.
@@ -185,6 +192,11 @@ class FileDevice(FileReads):
         if self._is_time_to_roll(owner, size, append_time_us):
             self._roll(owner)
         return Lsn(owner.active.first_lsn)
+
+    @property
+    def poisoned_by(self) -> BaseException | None:
+        """What ended this open log's promises; nothing while they hold."""
+        return self._poisoned
 
     def end(self) -> ChainEnd:
         """Where the owner's log ends: the next LSN, and the chain value, epoch and append time of the last frame."""

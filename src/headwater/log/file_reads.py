@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from headwater.errors import CorruptData, DamagedLog, ForeignLog, Forgotten, Halted
 from headwater.frames.bodies import unpack_gap
-from headwater.frames.frame import Header, Kind, NoFrame, chain_value
+from headwater.frames.frame import Header, Kind, chain_value
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.ids import Lsn
 from headwater.log.chain import ChainBreak, ChainWalker
@@ -24,16 +24,14 @@ from headwater.log.device import Frame, FrameRef, SegmentInfo, TopicInSegment
 from headwater.log.index import ActiveIndex, Place, SegmentIndex, partition_key
 from headwater.log.mark import Mark, read_mark
 from headwater.log.names import MARK
-from headwater.log.read_findings import misled, unchained
+from headwater.log.read_findings import misled, unchained, why_not_up_to
 from headwater.log.recovery import RecoveryReport, cleanly_closed
 from headwater.log.segment import Opening, Scan, read_frame
 from headwater.log.segments import (
     FoundSegments,
     LogPlace,
     Segment,
-    damaged,
     find_segments,
-    lost,
     next_offsets_after,
 )
 from headwater.storage.files import File
@@ -103,7 +101,7 @@ class FileReads:
         found = find_segments(place, log_start, undamaged_part=undamaged_part)
         check_mark(found, mark)
         newest = found.newest_name
-        halt = found.halt or _why_not_up_to(mark, found, log_start)
+        halt = found.halt or why_not_up_to(mark, found, log_start)
         segments = list(found.sealed)
         # While a roll is under way the newest file has no header yet, and the last sealed segment ends the log.
         position = segments[-1].size if segments else 0
@@ -461,6 +459,16 @@ class FileReads:
 
         return self._looked_up(look)
 
+    def find_lsn(self, lsn: int) -> FrameRef | None:
+        """Where the frame with this LSN is, or the gap that stands for it."""
+
+        def look(view: View) -> FrameRef | None:
+            number = self._number_of(view, lsn)
+            place = self._index(view, number).place_of(lsn)
+            return None if place is None else self._ref(view, number, place)
+
+        return self._looked_up(look)
+
     def next_offset(self, topic_number: int, partition: int) -> int:
         """The offset after the last row of a partition, whether or not the log still holds that row."""
         key = partition_key(topic_number, partition)
@@ -550,21 +558,6 @@ class FileReads:
                 _, oldest = self._indexes.popitem(last=False)
                 oldest.set_index(None)
         return index
-
-
-def _why_not_up_to(mark: Mark | None, found: FoundSegments, log_start: int) -> Halted | None:
-    """What is wrong where the segment that the mark names is not there to be read."""
-    newest = found.newest_name
-    if newest is None and (mark is None or mark.durable_lsn == 0):
-        return lost(log_start, log_start) if log_start > 1 else None
-    if mark is None:
-        return None
-    if newest is None or mark.segment > newest.first_lsn:
-        return lost(mark.segment, mark.durable_lsn)
-    if mark.segment == newest.first_lsn and isinstance(found.newest_opening, NoFrame):
-        # A segment is there, with its header, before the mark moves to it.
-        return damaged(newest, newest.first_lsn, 0, found.newest_opening)
-    return None
 
 
 def _stands_for(header: Header, body: memoryview, lsn: int) -> bool:

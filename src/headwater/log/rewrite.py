@@ -256,6 +256,9 @@ class SegmentRewrite:
         """A gap of an earlier rewrite; it becomes one with what is removed beside it for the same reason."""
         gap = unpack_gap(body)
         assert gap is not None
+        if self._reason == GapReason.DRAINED and gap.reason == GapReason.COMPACTED:
+            # A drain is of what is covered whole, so that both are one: gaps of one frame each would add up.
+            gap = replace(gap, reason=GapReason.DRAINED)
         self._widen_gap(gap, header, body)
 
     def declare_lost(

@@ -139,7 +139,8 @@ class Segment:
     def rebuild_index(self, next_offsets_before: Mapping[int, int]) -> ActiveIndex:
         """Scan the segment to its end; DamagedLog where it does not get there."""
         self._place.counters.indexes_rebuilt += 1
-        logger.warning("index rebuilt from its segment: %s", self.name.index)
+        # No fault where a reader meets a segment before its owner has saved the index; an owner reports it by itself.
+        logger.info("index rebuilt from its segment: %s", self.name.index)
         index = ActiveIndex(self.first_lsn, next_offsets_before)
         file = self.open_file()
         try:

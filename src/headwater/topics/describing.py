@@ -125,6 +125,14 @@ def describe(engine: Engine, directory: str) -> Status:
         producers=len(state.producers),
         sources=engine.source_positions(),
         deleted_topics=len(metadata.deleted),
-        notes=list(engine.cleanup_notes()),
+        notes=_notes(engine),
         counters=log.counters.as_dict(),
     )
+
+
+def _notes(engine: Engine) -> list[str]:
+    notes = list(engine.cleanup_notes())
+    poisoned_by = engine.shard.log.device.poisoned_by
+    if poisoned_by is not None:
+        notes.append(f"poisoned, close it and open it again: {poisoned_by}")
+    return notes

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.clock import Clock, Entropy
-from headwater.errors import Closed, Conflict, HeadwaterError, RowsUnlanded, UnknownTopic
+from headwater.errors import Closed, Conflict, HeadwaterError, LogLocked, RowsUnlanded, UnknownTopic
 from headwater.ids import Lsn
 from headwater.log.deletion import DeletionIntent
 from headwater.log.index import partition_key
@@ -83,6 +83,7 @@ class Engine:
         self,
         files: Files,
         *,
+        directory: str = "",
         settings: Settings,
         clock: Clock,
         entropy: Entropy,
@@ -97,6 +98,7 @@ class Engine:
         self._owning = threading.RLock()
         self._changing = threading.RLock()
         self._pid = os.getpid()
+        self._directory = directory
         self._files = files
         self.coordinator = GroupCoordinator(clock, settings.lease_s, self._epoch)
         self.journal: Journal
@@ -170,11 +172,24 @@ class Engine:
         if self._claimed:
             return
         with self._owning:
-            self.journal.claim()
-            self.shard.claim()
+            try:
+                self.journal.claim()
+                self.shard.claim()
+            except LogLocked as error:
+                raise self._locked(error) from error
             if not self._claimed:
                 self._claimed = True
                 self._begin_upkeep()
+
+    def _locked(self, error: LogLocked) -> LogLocked:
+        """Who has it, in the words of whoever opened it here."""
+        holder = str(error.facts.get("holder", ""))
+        pid = holder.removeprefix("pid ")
+        if pid == str(os.getpid()):
+            message = "this process has it open already, and writes there: use that Log, or close it"
+        else:
+            message = f"the process {pid} writes here: stop it, or write through it; reading works beside it"
+        return LogLocked(message, directory=self._directory, pid=pid)
 
     def _epoch(self) -> int:
         return self.shard.log.device.claim().epoch

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from headwater.errors import LogLocked, Unavailable
+from headwater.errors import InvalidRequest, LogLocked, Unavailable
 from headwater.log.frame_log import FrameLog
 from headwater.metadata.journal import Journal
 from headwater.topics.shard import Shard
@@ -60,7 +60,7 @@ def _can_claim(claim: Callable[[], object]) -> bool:
         claim()
     except LogLocked:
         return False
-    except Unavailable as error:
+    except (Unavailable, InvalidRequest) as error:
         # A place that cannot be written is read up to the mark.
         logger.warning("not recovered, because it cannot be written here: %s", error)
         return False

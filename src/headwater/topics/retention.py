@@ -81,6 +81,9 @@ def releases(
     for topic in topics:
         policy = topic.policy
         if policy.cleanup == "compact" or (policy.retention_s is None and policy.retention_bytes is None):
+            emptied = _emptied(topic.number, uses)
+            if emptied is not None:
+                found[topic.number] = emptied
             continue
         upper = verified_lsn(topic) if topic.table is not None else None
         release = _release(_parts(topic.number, uses, upper), policy, now_us, grace_s, may_expire_by_age)
@@ -91,6 +94,19 @@ def releases(
         if any(gone.number in use.topics for use in uses):
             found[gone.number] = Release(newest, gone.deleted_us)
     return found
+
+
+def _emptied(number: int, uses: Sequence[SegmentUse]) -> Release | None:
+    """The oldest segments in which a compaction has left no row of the topic, but what describes its rows."""
+    last_lsn: Lsn | None = None
+    for use in uses:
+        share = use.topics.get(number)
+        if share is None:
+            continue
+        if share.rows or not use.segment.sealed:
+            break
+        last_lsn = share.last_lsn
+    return None if last_lsn is None else Release(last_lsn, 0)
 
 
 @dataclass(frozen=True)

@@ -208,6 +208,11 @@ class RowReader:
         """An index is not a column; NaN and the like are null, as everywhere in pandas."""
         if not hasattr(frame, "columns"):
             raise InvalidRequest(f"rows from pandas are a DataFrame, not a {type(frame).__name__}")
+        if not frame.columns.is_unique:
+            raise InvalidRequest("two columns of the frame have the same name")
+        lost = [name for name in frame.index.names if name in self._names and name not in frame.columns]  # type: ignore[attr-defined]
+        if lost:
+            raise InvalidRequest(f"{lost[0]!r} is the frame's index: reset_index() makes it a column")
         try:
             table = pa.Table.from_pandas(frame, preserve_index=False)
         except _PYARROW_REFUSES:

@@ -116,7 +116,10 @@ class Shard:
     def next_offsets(self) -> Mapping[int, int]:
         """Every partition's next offset, by index.partition_key."""
         if self._live:
-            return self.log.device.next_offsets()
+            # Through what is shown to readers, so that it can be asked of a poisoned log too.
+            index = self.log.device.view.segments[-1].loaded_index
+            assert index is not None
+            return index.next_offsets()
         return self.state().next_offsets
 
     def claim(self) -> None:
@@ -302,8 +305,8 @@ class Shard:
             if segment.first_lsn > lsn:
                 size += segment.bytes
             elif segment.last_lsn > lsn:
-                share = (segment.last_lsn - lsn) / (segment.last_lsn - segment.first_lsn + 1)
-                size += round(segment.bytes * share)
+                following = self.log.device.find_lsn(lsn + 1)
+                size += segment.bytes - (following.position if following is not None else 0)
         return size
 
     def keep_up(self) -> None:

@@ -549,3 +549,26 @@ def test_a_new_generation_that_can_neither_be_synced_nor_unlinked_keeps_its_inde
     with world.open(files.crash(Random(seed), choice=Choice.EVERYTHING)) as again:
         assert again.claim().indexes_rebuilt == []
         assert [frame.lsn for frame in again.read(Lsn(3), Lsn(8))] == list(range(3, 9))
+
+
+def test_a_drain_makes_one_gap_of_what_a_compaction_had_left_gaps_for() -> None:
+    files, world = simulated()
+    log, name = one_sealed(world)
+
+    compacted = rewritten(log, name, 2, 4, reason=GapReason.COMPACTED)
+    drained = rewritten(log, compacted.new, 3)
+
+    gaps = gaps_in(stored_in(files, f"log/{drained.new}"))
+    assert [(gap.first_lsn, gap.last_lsn, gap.frames, gap.reason) for gap in gaps] == [(2, 4, 3, GapReason.DRAINED)]
+    assert drained.frames_removed == 1 and world.verify().ok
+
+
+def test_a_compaction_leaves_the_gaps_of_a_drain_as_they_are() -> None:
+    files, world = simulated()
+    log, name = one_sealed(world)
+
+    drained = rewritten(log, name, 2)
+    compacted = rewritten(log, drained.new, 3, reason=GapReason.COMPACTED)
+
+    gaps = gaps_in(stored_in(files, f"log/{compacted.new}"))
+    assert [(gap.last_lsn, gap.reason) for gap in gaps] == [(2, GapReason.DRAINED), (3, GapReason.COMPACTED)]

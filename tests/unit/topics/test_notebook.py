@@ -23,6 +23,7 @@ def test_a_log_is_shown_as_a_table_of_its_topics() -> None:
 
     html = log._repr_html_()
 
+    assert html is not None
     assert "Headwater log small" in html
     assert "orders" in html and "sales.orders" in html and ">2<" in html
 
@@ -36,5 +37,6 @@ def test_a_topic_is_shown_as_a_table_of_its_columns() -> None:
 
     html = topic._repr_html_()
 
-    assert "orders: 0 rows in 1 partitions, schema version 1" in html
+    assert html is not None
+    assert "orders: 0 rows in 1 partition, schema version 1" in html
     assert html.count(">key<") == 1 and html.count(">not null<") == 1

@@ -229,3 +229,23 @@ def test_a_clock_a_day_past_the_newest_frame_is_not_believed_for_an_hour() -> No
 
 def test_a_log_without_a_frame_leaves_nothing_to_doubt() -> None:
     assert ClockCaution(NOW_US, 0).may_expire(0.0)
+
+
+def test_segments_in_which_a_compaction_has_left_no_row_are_let_go_of_from_the_oldest_on() -> None:
+    topic = keyed_topic(1, cleanup="compact")
+
+    def described(number: int, rows: int) -> SegmentUse:
+        """A segment with a schema frame of the topic, and so many of its rows."""
+        found = use(number, {1: 100}, age_us=HOUR_US)
+        return SegmentUse(found.segment, {1: TopicInSegment(1 + rows, 100, rows, found.segment.last_lsn)})
+
+    assert released(topic, [described(0, 0), described(1, 0), described(2, 1), described(3, 0)]) == Release(Lsn(20), 0)
+    assert released(topic, [described(0, 1), described(1, 0)]) is None
+    assert released(topic, [use(0, {2: 100}, age_us=HOUR_US), described(1, 0), described(2, 1)]) == Release(Lsn(20), 0)
+
+
+def test_what_is_being_written_is_not_let_go_of_however_few_rows_it_has() -> None:
+    topic = keyed_topic(1, cleanup="compact")
+    active = use(0, {1: 100}, age_us=0, sealed=False)
+
+    assert released(topic, [SegmentUse(active.segment, {1: TopicInSegment(1, 100, 0, Lsn(10))})]) is None
