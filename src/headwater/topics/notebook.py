@@ -31,9 +31,8 @@ def html_of_topics(caption: str, topics: Iterable[TopicStatus]) -> str:
 
 
 def html_of_topic(topic: TopicDescription) -> str:
-    caption = (
-        f"{topic.name}: {topic.rows:,} rows in {topic.partitions} partitions, schema version {topic.schema_version}"
-    )
+    partitions = "1 partition" if topic.partitions == 1 else f"{topic.partitions:,} partitions"
+    caption = f"{topic.name}: {topic.rows:,} rows in {partitions}, schema version {topic.schema_version}"
     return html_table(caption, ("column", "type", ""), (_column(each, topic.key) for each in topic.schema))
 
 
