@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from headwater.clock import Clock, Entropy, SystemClock, system_entropy
 from headwater.errors import Closed, InvalidRequest, UnknownTopic
-from headwater.settings import Settings
+from headwater.settings import LogSettings, Settings
 from headwater.storage.disk import DiskFiles
 from headwater.storage.files import Files
 from headwater.storage.simulated import SimulatedFiles
@@ -59,6 +59,7 @@ __all__ = [
     "BYTES",
     "Lsn",
     "Settings",
+    "LogSettings",
     "Appended",
     "Rows",
     "Consumer",

@@ -18,8 +18,8 @@ from headwater.storage.simulated import SimulatedFiles
 from tests.unit.topics.small_engines import QUIET
 
 DOOR = [
-    "open", "Log", "Topic", "NewTopic", "BYTES", "Lsn", "Settings", "Appended", "Rows", "Consumer", "Producer",
-    "Transaction",
+    "open", "Log", "Topic", "NewTopic", "BYTES", "Lsn", "Settings", "LogSettings", "Appended", "Rows", "Consumer",
+    "Producer", "Transaction",
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
     open  ──append, upsert, delete, commit_offsets, set_source──▶  open
     open  ──commit (or leaving the `with`)──▶  committed
     open  ──abort, or an exception──▶  aborted: nothing of it ever reaches the log
+    open  ──a commit that ends as OutcomeUnknown──▶  unknown: it is there whole, or not at all
 
 PROMISE  All of it is durable and visible together, or none.  Rows are checked when they are added, so that a commit
          meets no bad row; conflicts, a fenced consumer or producer, are found at the commit and refuse all of it.
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from headwater.errors import Closed, InvalidRequest, OutcomeUnknown, Poisoned, TooLarge
+from headwater.errors import Closed, HeadwaterError, InvalidRequest, OutcomeUnknown, Poisoned, TooLarge
 from headwater.topics.answers import CommittedTransaction
 from headwater.topics.appending import OnRejected, Prepared, key_hash
 from headwater.topics.consumer import Consumer
@@ -45,12 +46,14 @@ class TransactionState(Enum):
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
+    UNKNOWN = "of unknown outcome"
 
 
 NEXT_STATES: dict[TransactionState, tuple[TransactionState, ...]] = {
-    TransactionState.OPEN: (TransactionState.COMMITTED, TransactionState.ABORTED),
+    TransactionState.OPEN: (TransactionState.COMMITTED, TransactionState.ABORTED, TransactionState.UNKNOWN),
     TransactionState.COMMITTED: (),
     TransactionState.ABORTED: (),
+    TransactionState.UNKNOWN: (),
 }
 assert set(NEXT_STATES) == set(TransactionState)
 
@@ -128,21 +131,22 @@ class Transaction:
     def commit(self) -> CommittedTransaction | None:
         """Write all of it; nothing is returned where there was nothing to write."""
         self._check_open()
-        self._move(TransactionState.ABORTED)  # until it is known to be durable
         groups = tuple(
             each
             for consumer, offsets in self._offsets.values()
             for each in group_offsets(consumer.group, consumer.topic_number, offsets)
         )
         if not self._rows and not groups and not self._sources:
-            self._state = TransactionState.COMMITTED
+            self._move(TransactionState.COMMITTED)
             return None
         try:
             self._write_once(groups)
-        except BaseException:
+        except BaseException as error:
+            refused = isinstance(error, HeadwaterError) and not isinstance(error, OutcomeUnknown)
+            self._move(TransactionState.ABORTED if refused else TransactionState.UNKNOWN)
             self._rewind()
             raise
-        self._state = TransactionState.COMMITTED
+        self._move(TransactionState.COMMITTED)
         if self.result is not None and self.result.duplicate:
             # It was committed before, perhaps with other offsets: the consumers ask for what is true.
             self._rewind()

@@ -331,6 +331,7 @@ def test_a_transaction_whose_outcome_is_not_known_can_be_sent_again_and_is_there
     world.files.fail(1, errno.EIO, verbs=["sync_data"])
     with pytest.raises(OutcomeUnknown), log.transaction(idempotency_key="k") as tx:
         tx.append("a", {"x": 1})
+    assert tx.state == "of unknown outcome"
 
     again = world.kill().log()
     with again.transaction(idempotency_key="k") as tx:
