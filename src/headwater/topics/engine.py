@@ -188,7 +188,7 @@ class Engine:
         if pid == str(os.getpid()):
             message = "this process has it open already, and writes there: use that Log, or close it"
         else:
-            message = f"the process {pid} writes here: stop it, or write through it; reading works beside it"
+            message = f"the process with pid {pid} writes here: stop it, or write through it; reading works beside it"
         return LogLocked(message, directory=self._directory, pid=pid)
 
     def _epoch(self) -> int:
