@@ -22,13 +22,16 @@ import pyarrow as pa
 from headwater.errors import InvalidRequest, RowsRefused, TooLarge
 from headwater.frames.frame import WRITE_FRAMES_MAX, Flag
 from headwater.log.drafts import Draft, check_write
+from headwater.log.index import partition_key
 from headwater.metadata.operations import TopicRecord
 from headwater.settings import Settings
 from headwater.topics.batches import encode_batch
 from headwater.topics.names import whole_number
 from headwater.topics.partitioning import partition_ids, split_by_partition
+from headwater.topics.plain_rows import PlainCheck, PlainRow
 from headwater.topics.positions import check_partition
 from headwater.topics.requests import (
+    MESSAGE_BYTES,
     GroupOffset,
     Identity,
     PartitionRows,
@@ -68,6 +71,7 @@ class Preparation:
         self._settings = settings
         self._rejected_topic = rejected_topic
         self._readers: dict[tuple[int, int, bool], RowReader] = {}
+        self._checks: dict[tuple[int, int], PlainCheck] = {}
         self._sticky: dict[int, tuple[int, int]] = {}
         self._moving = threading.Lock()
 
@@ -88,6 +92,52 @@ class Preparation:
             kept = self._rejected_topic(topic)
             prepared += self._place(kept, accepted.rejected, None, tombstones=False)
         return Prepared(prepared, accepted.batch.num_rows, accepted.refused_count)
+
+    def row_request(
+        self,
+        topic: TopicRecord,
+        rows: object,
+        *,
+        partition: int | None = None,
+        rejected: OnRejected = "refuse",
+        expect_offset: int | None = None,
+        identity: Identity | None = None,
+        future: Future[Any] | None = None,
+        told_as: Callable[[Told], Any] | None = None,
+    ) -> TopicRequest | None:
+        """The request of one plain row, which is read with others' when the commit is formed; nothing for all else."""
+        plain = self._plain(topic, rows, partition) if rejected == "refuse" else None
+        if plain is None:
+            return None
+        row, size = plain
+        expected = None
+        if expect_offset is not None:
+            key = partition_key(topic.number, row.partition)
+            expected = {key: whole_number(expect_offset, "expect_offset")}
+        return TopicRequest(
+            [],
+            frame_bytes=size + MESSAGE_BYTES,
+            identity=identity,
+            expected=expected,
+            plain=row,
+            future=future,
+            told_as=told_as,
+        )
+
+    def _plain(self, topic: TopicRecord, rows: object, partition: int | None) -> tuple[PlainRow, int] | None:
+        """One row that will surely fit, and about how many bytes it takes."""
+        if type(rows) is not dict or (topic.key and topic.partitions > 1):
+            return None
+        version = (topic.number, len(topic.schemas))
+        check = self._checks.get(version)
+        if check is None:
+            check = self._checks[version] = PlainCheck(self._reader(topic).schema)
+        size = check.size_of(rows)
+        if size is None or size >= min(self._settings.join_bytes_max, self._settings.frame_bytes_max // 2):
+            return None
+        if partition is not None:
+            partition = whole_number(partition, "partition")
+        return PlainRow(topic, self._partition_of(topic, partition, 1), dict(rows), self._reader(topic)), size
 
     def keys(self, topic: TopicRecord, keys: object) -> Prepared:
         """Keys to delete: each becomes a row with its key, and nulls."""
@@ -137,21 +187,23 @@ class Preparation:
     ) -> list[PartitionRows]:
         if not batch.num_rows:
             return []
-        if partition is not None:
-            if topic.key:
-                raise InvalidRequest(f"the rows of {topic.name!r} go by their key: leave out partition=")
-            check_partition(topic, partition)
-        elif topic.partitions == 1:
-            partition = 0
-        elif not topic.key:
-            partition = self._sticky_partition(topic, batch.num_rows)
-        if partition is not None:
+        if partition is not None or topic.partitions == 1 or not topic.key:
+            partition = self._partition_of(topic, partition, batch.num_rows)
             return [PartitionRows(topic, partition, batch, tombstones)]
         ids = partition_ids(batch, topic.key, topic.partitions)
         return [
             PartitionRows(topic, number, part, tombstones)
             for number, part in split_by_partition(batch, ids, topic.partitions)
         ]
+
+    def _partition_of(self, topic: TopicRecord, partition: int | None, rows: int) -> int:
+        """Where rows go that do not go by their key: where the caller says, or where the last ones went."""
+        if partition is not None:
+            if topic.key:
+                raise InvalidRequest(f"the rows of {topic.name!r} go by their key: leave out partition=")
+            check_partition(topic, partition)
+            return partition
+        return 0 if topic.partitions == 1 else self._sticky_partition(topic, rows)
 
     def _sticky_partition(self, topic: TopicRecord, rows: int) -> int:
         with self._moving:

@@ -277,8 +277,13 @@ class Engine:
     ) -> Appended:
         """Append rows; upsert them where the topic is keyed."""
         topic = self.topic_numbered(number)
-        prepared = self._preparation.rows(topic, rows, partition=partition, rejected=rejected)
-        return self._append(topic, prepared, expect_offset, identity)
+        request = self._preparation.row_request(
+            topic, rows, partition=partition, rejected=rejected, expect_offset=expect_offset, identity=identity
+        )
+        if request is None:
+            prepared = self._preparation.rows(topic, rows, partition=partition, rejected=rejected)
+            return self._append(topic, prepared, expect_offset, identity)
+        return self._told(topic, request, identity)
 
     def delete_keys(self, number: int, keys: object, *, identity: Identity | None = None) -> Appended:
         topic = self.topic_numbered(number)
@@ -293,6 +298,9 @@ class Engine:
         if expect_offset is not None:
             expected = expected_offset(topic, prepared.rows, expect_offset)
         request = self._preparation.request(prepared.rows, identity=identity, expected=expected)
+        return self._told(topic, request, identity)
+
+    def _told(self, topic: TopicRecord, request: TopicRequest, identity: Identity | None) -> Appended:
         told: Told = self._submit(request)
         if told.duplicate and identity is not None and identity.producer_id:
             self._check_was_for(topic, told)
@@ -321,22 +329,33 @@ class Engine:
     ) -> Future[Appended]:
         """The same, without waiting.  Its callbacks run in the middle of the writer's work: they must not append."""
         topic = self.topic_numbered(number)
-        prepared = self._preparation.rows(topic, rows, partition=partition, rejected=rejected)
         future: Future[Appended] = Future()
         future.set_running_or_notify_cancel()
-        if not prepared.rows:
-            future.set_result(self._nothing_appended(topic))
-            return future
-        expected = None
-        if expect_offset is not None:
-            expected = expected_offset(topic, prepared.rows, expect_offset)
-        request = self._preparation.request(
-            prepared.rows,
+        request = self._preparation.row_request(
+            topic,
+            rows,
+            partition=partition,
+            rejected=rejected,
+            expect_offset=expect_offset,
             identity=identity,
-            expected=expected,
             future=future,
             told_as=lambda told: appended(topic, told),
         )
+        if request is None:
+            prepared = self._preparation.rows(topic, rows, partition=partition, rejected=rejected)
+            if not prepared.rows:
+                future.set_result(self._nothing_appended(topic))
+                return future
+            expected = None
+            if expect_offset is not None:
+                expected = expected_offset(topic, prepared.rows, expect_offset)
+            request = self._preparation.request(
+                prepared.rows,
+                identity=identity,
+                expected=expected,
+                future=future,
+                told_as=lambda told: appended(topic, told),
+            )
         self.claim()
         self.shard.keep_up()
         self.shard.log.submit_future(request)

@@ -44,6 +44,7 @@ from headwater.metadata.records import (
 )
 from headwater.metadata.shard_state import KEY_AGE_US_MAX, ShardState
 from headwater.metadata.state import MetadataState
+from headwater.topics.plain_rows import read_together
 from headwater.topics.requests import GroupOffset, Identity, PartitionRows, Registered, TopicRequest, joined_draft
 
 JOINED_BYTES_MAX = 8 * 1024 * 1024
@@ -119,8 +120,7 @@ class Forming:
         known = self._metadata().topics
         writes: list[_Write] = []
         small: _Write | None = None
-        for request in requests:
-            assert isinstance(request, TopicRequest)
+        for request in _read(requests):
             try:
                 first = self._admit(request, pending, known, sequencer)
             except HeadwaterError as error:
@@ -332,6 +332,16 @@ class Forming:
         if draft is None:
             draft = self._schema_drafts[known] = schema_draft(topic, version)
         return draft
+
+
+def _read(requests: Sequence[Request]) -> list[TopicRequest]:
+    """The requests with their rows as columns, without those whose rows do not fit after all."""
+    asked = []
+    for request in requests:
+        assert isinstance(request, TopicRequest)
+        asked.append(request)
+    read_together(asked)
+    return [request for request in asked if not request.done]
 
 
 def schema_draft(topic: TopicRecord, version: int) -> Draft:

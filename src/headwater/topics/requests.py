@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,7 +37,10 @@ from headwater.metadata.shard_state import Answer
 from headwater.topics.batches import encode_batch
 from headwater.topics.groups import Generation
 
-_MESSAGE_BYTES = 512
+if TYPE_CHECKING:
+    from headwater.topics.plain_rows import PlainRow
+
+MESSAGE_BYTES = 512
 """What the frame, and the IPC message around the columns, add to rows: for the size of what is in flight."""
 _LARGE_BYTES = 64 * 1024
 _FEW_ROWS = 64
@@ -119,6 +122,7 @@ class TopicRequest(Request):
         "groups",
         "identity",
         "placed",
+        "plain",
         "registered",
         "registers",
         "rows",
@@ -138,10 +142,13 @@ class TopicRequest(Request):
         registers: str | None = None,
         alone: bool = False,
         told_as: Callable[[Told], Any] | None = None,
+        plain: PlainRow | None = None,
         future: Future[Any] | None = None,
     ) -> None:
         super().__init__(drafts or (), frame_bytes, future)
         self.rows = rows
+        self.plain = plain
+        """One row that becomes columns with those of other requests, when the commit is formed (plain_rows.py)."""
         self.identity = identity
         self.expected = expected
         """The next offset that a partition must have, by its key."""
@@ -179,7 +186,7 @@ class TopicRequest(Request):
 
 def size_of(rows: list[PartitionRows]) -> int:
     """About how many bytes these rows take in the log."""
-    return sum(_bytes_of(each.batch) + _MESSAGE_BYTES for each in rows)
+    return sum(_bytes_of(each.batch) + MESSAGE_BYTES for each in rows)
 
 
 def _bytes_of(batch: pa.RecordBatch) -> int:

@@ -477,7 +477,8 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.believes)
     @rule()
     def settle(self) -> None:
-        for name in sorted(self.believes) * 2:
+        # Once to be known again, once to give up what others are to have, once to take what others gave up.
+        for name in sorted(self.believes) * 3:
             self.poll_and_note(name)
 
         sizes = [len(leases) for leases in self.believes.values()]
