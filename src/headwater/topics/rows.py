@@ -230,12 +230,13 @@ class RowReader:
         except pa.ArrowInvalid:
             return self._read_doubtful(batch, keep_rejected)
         if batch.schema.equals(self.schema):
-            columns = batch.columns
-            if not any(columns[place].null_count for place in self._required) and not any(
-                lacks(columns[place]) for place, lacks in self._nested_checks
+            if not any(batch.column(place).null_count for place in self._required) and not any(
+                lacks(batch.column(place)) for place, lacks in self._nested_checks
             ):
-                exact = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-                return Accepted(exact, (), None, batch.num_rows)
+                # Metadata of a caller's own schema is not kept; most have none, and their batch is taken as it is.
+                if not batch.schema.equals(self.schema, check_metadata=True):
+                    batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+                return Accepted(batch, (), None, batch.num_rows)
         return self._read_columns(batch, batch.columns, _Reasons(), keep_rejected)
 
     def _read_doubtful(self, batch: pa.RecordBatch, keep_rejected: bool) -> Accepted:
