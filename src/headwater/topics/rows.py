@@ -229,15 +229,18 @@ class RowReader:
             batch.validate(full=True)
         except pa.ArrowInvalid:
             return self._read_doubtful(batch, keep_rejected)
-        if batch.schema.equals(self.schema):
-            if not any(batch.column(place).null_count for place in self._required) and not any(
-                lacks(batch.column(place)) for place, lacks in self._nested_checks
-            ):
-                # Metadata of a caller's own schema is not kept; most have none, and their batch is taken as it is.
-                if not batch.schema.equals(self.schema, check_metadata=True):
-                    batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
-                return Accepted(batch, (), None, batch.num_rows)
+        if batch.schema.equals(self.schema) and self._has_all(batch):
+            # Metadata of a caller's own schema is not kept; most have none, and their batch is taken as it is.
+            if not batch.schema.equals(self.schema, check_metadata=True):
+                batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+            return Accepted(batch, (), None, batch.num_rows)
         return self._read_columns(batch, batch.columns, _Reasons(), keep_rejected)
+
+    def _has_all(self, batch: pa.RecordBatch) -> bool:
+        """No value is missing that may not be null, at any depth."""
+        return not any(batch.column(place).null_count for place in self._required) and not any(
+            lacks(batch.column(place)) for place, lacks in self._nested_checks
+        )
 
     def _read_doubtful(self, batch: pa.RecordBatch, keep_rejected: bool) -> Accepted:
         """Bytes that are no UTF-8 in a column of text are a matter of their rows; all else, of the request."""
