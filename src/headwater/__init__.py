@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headwater import errors
+from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.api import (
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         Transaction,
         open,
     )
-    from headwater.errors import HeadwaterError
 
 __all__ = [
     "open",
@@ -54,8 +54,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "HeadwaterError":
-        return errors.HeadwaterError
     if name == "__version__":
         from importlib.metadata import version
 

@@ -8,9 +8,6 @@ As in make_v1.py a file that is there is never made again, and the facts beside 
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ from headwater.frames.bodies import pack_epoch
 from headwater.frames.frame import Kind
 from headwater.metadata.checkpoint import Checkpoint, CheckpointKind, pack_checkpoint
 from headwater.metadata.state import MetadataState
-from tests.formats.make_v1_mark_index import GoldenFile
+from tests.formats.golden_files import GoldenFile, make_missing, run_maker
 from tests.formats.segments import CREATED_US, TOKEN, SegmentBuilder, segment_header
 
 DIRECTORY = Path(__file__).parent / "v1_journal"
@@ -143,20 +140,8 @@ def golden_files() -> Iterator[GoldenFile]:
 
 
 def main(directory: Path = DIRECTORY) -> list[Path]:
-    """Make the golden files that are not there; one that is there stays as it is."""
-    made = []
-    for file in golden_files():
-        facts = file.facts | {"size_bytes": len(file.data), "sha256": hashlib.sha256(file.data).hexdigest()}
-        for path, content in (
-            (directory / file.name, file.data),
-            (directory / f"{file.name}.json", (json.dumps(facts, indent=1) + "\n").encode()),
-        ):
-            if not path.exists():
-                path.write_bytes(content)
-                made.append(path)
-    return made
+    return make_missing(golden_files(), directory)
 
 
 if __name__ == "__main__":
-    for made_path in main(*(Path(argument) for argument in sys.argv[1:])):
-        print(made_path.name)
+    run_maker(main)

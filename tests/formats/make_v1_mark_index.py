@@ -7,29 +7,22 @@ taken from a decoder.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from headwater.frames.frame import Kind
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.log.chain import ChainEnd
 from headwater.log.index import ActiveIndex, partition_key
 from headwater.log.mark import SLOT_POSITIONS, Mark, pack_slot
+from tests.formats.golden_files import GoldenFile, make_missing, run_maker
 from tests.formats.make_v1 import DIRECTORY
 from tests.formats.segments import LOG_ID, walk
 
 BEFORE = {"smallest": {(1, 2): 40}, "rewritten": {(3, 0): 12, (7, 1): 0}}
 """The next offset of each (topic, partition) before the golden segment."""
-
-
-class GoldenFile(NamedTuple):
-    name: str
-    data: bytes
-    facts: dict[str, Any]
 
 
 def clean_close() -> GoldenFile:
@@ -118,20 +111,8 @@ def golden_files() -> Iterator[GoldenFile]:
 
 
 def main(directory: Path = DIRECTORY) -> list[Path]:
-    """Make the golden files that are not there; one that is there stays as it is."""
-    made = []
-    for file in golden_files():
-        facts = file.facts | {"size_bytes": len(file.data), "sha256": hashlib.sha256(file.data).hexdigest()}
-        for path, content in (
-            (directory / file.name, file.data),
-            (directory / f"{file.name}.json", (json.dumps(facts, indent=1) + "\n").encode()),
-        ):
-            if not path.exists():
-                path.write_bytes(content)
-                made.append(path)
-    return made
+    return make_missing(golden_files(), directory)
 
 
 if __name__ == "__main__":
-    for made_path in main(*(Path(argument) for argument in sys.argv[1:])):
-        print(made_path.name)
+    run_maker(main)

@@ -10,9 +10,6 @@ a later pyarrow may lay the same rows out in other bytes, and must read these.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +20,8 @@ import pyarrow as pa
 from headwater.frames.bodies import pack_epoch
 from headwater.frames.frame import Flag, Kind
 from headwater.frames.segment_header import SegmentHeader
+from tests.formats.golden_files import GoldenFile, make_missing, run_maker
 from tests.formats.make_v1_journal import readable
-from tests.formats.make_v1_mark_index import GoldenFile
 from tests.formats.segments import CREATED_US, TOKEN, SegmentBuilder, segment_header
 
 DIRECTORY = Path(__file__).parent / "v1_records"
@@ -161,20 +158,8 @@ def golden_files() -> Iterator[GoldenFile]:
 
 
 def main(directory: Path = DIRECTORY) -> list[Path]:
-    """Make the golden files that are not there; one that is there stays as it is."""
-    made = []
-    for file in golden_files():
-        facts = file.facts | {"size_bytes": len(file.data), "sha256": hashlib.sha256(file.data).hexdigest()}
-        for path, content in (
-            (directory / file.name, file.data),
-            (directory / f"{file.name}.json", (json.dumps(facts, indent=1) + "\n").encode()),
-        ):
-            if not path.exists():
-                path.write_bytes(content)
-                made.append(path)
-    return made
+    return make_missing(golden_files(), directory)
 
 
 if __name__ == "__main__":
-    for made_path in main(*(Path(argument) for argument in sys.argv[1:])):
-        print(made_path.name)
+    run_maker(main)

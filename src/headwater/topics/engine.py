@@ -204,7 +204,7 @@ class Engine:
                 # Planned once more as the owner: another process may have made some of them before this one claimed.
                 self.claim()
                 operations = self._plan(wanted)
-            state = self._journal(operations) if operations else self.metadata()
+            state = self.journal.append(operations) if operations else self.metadata()
         return [state.topics[state.numbers[each.name]] for each in wanted]
 
     def _plan(self, wanted: Sequence[NewTopic]) -> Sequence[Operation]:
@@ -221,7 +221,7 @@ class Engine:
         with self._changing:
             self.claim()
             operations = plan_alteration(self.topic_numbered(number), **changes)
-            state = self._journal(operations) if operations else self.metadata()
+            state = self.journal.append(operations) if operations else self.metadata()
             return state.topics[number]
 
     def delete_topic(self, name: str, *, force: bool = False) -> None:
@@ -236,7 +236,7 @@ class Engine:
             def delete() -> None:
                 if landed_lsn is not None:
                     self._check_landed(topic, landed_lsn)
-                self._journal([DeleteTopic(topic.number, self.clock.now_us())])
+                self.journal.append([DeleteTopic(topic.number, self.clock.now_us())])
 
             # Under the baton: no row can be acknowledged between the look and the deletion.
             self.shard.log.exclusively(delete)
@@ -254,9 +254,6 @@ class Engine:
                 last_lsn=last_lsn,
                 landed_lsn=landed_lsn,
             )
-
-    def _journal(self, operations: Sequence[Operation]) -> MetadataState:
-        return self.journal.append(operations)
 
     def _rejected_topic(self, topic: TopicRecord) -> TopicRecord:
         name = rejected_name(topic.name)
@@ -453,7 +450,7 @@ class Engine:
         self.claim()
         with self._changing:
             if group not in self.metadata().groups:
-                self._journal([CreateGroup(group, self.clock.now_us())])
+                self.journal.append([CreateGroup(group, self.clock.now_us())])
         return Consumer(self, topic.name, topic.number, group, **options)
 
     def partitions_of(self, topic_number: int) -> int:
@@ -539,7 +536,7 @@ class Engine:
                     self.shard.log,
                     pins=self.pins,
                     record_intent=self._record_intent,
-                    forget_topics=lambda numbers: self._journal([ForgetTopics(tuple(numbers))]),
+                    forget_topics=lambda numbers: self.journal.append([ForgetTopics(tuple(numbers))]),
                     verified_lsn=self._landed_lsn,
                     caution=self._caution,
                     clock=self.clock,
@@ -548,7 +545,7 @@ class Engine:
             return self._cleanup
 
     def _record_intent(self, intent: DeletionIntent) -> None:
-        self._journal([SetLogStart(intent.log_start, intent.segments)])
+        self.journal.append([SetLogStart(intent.log_start, intent.segments)])
 
     def _begin_upkeep(self) -> None:
         """From now on this process is the owner: it looks after the log, by itself if it may."""
