@@ -17,13 +17,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
 
 from headwater.clock import Clock, Entropy, SystemClock, system_entropy
 from headwater.errors import Closed, InvalidRequest, UnknownTopic
-from headwater.settings import LogSettings, Settings
+from headwater.lake.landing import Lake
+from headwater.lake.ledger_records import Verification
+from headwater.lake.report import LandingReport
+from headwater.settings import LandingSettings, LogSettings, Settings
 from headwater.storage.disk import DiskFiles
 from headwater.storage.files import Files
 from headwater.storage.simulated import SimulatedFiles
@@ -41,15 +44,19 @@ from headwater.topics.cleanup import CleanupReport
 from headwater.topics.compaction import Compacted, CompactionReport
 from headwater.topics.consumer import Consumer
 from headwater.topics.describing import describe, describe_groups, describe_topic, describe_topics
-from headwater.topics.engine import Engine, LandedLsn, nothing_landed
+from headwater.topics.engine import Engine
 from headwater.topics.notebook import html_of_topic, html_of_topics
 from headwater.topics.positions import Lsn, Where
 from headwater.topics.producers import Producer
 from headwater.topics.reading import Rows, Wanted
 from headwater.topics.requests import Identity
+from headwater.topics.retention import Landings
 from headwater.topics.schema import BYTES, unpack_schema
 from headwater.topics.topic import Duration, NewTopic
 from headwater.topics.transactions import Transaction
+
+if TYPE_CHECKING:
+    from headwater.lake.catalog_check import CheckedProperty
 
 __all__ = [
     "open",
@@ -60,7 +67,9 @@ __all__ = [
     "Lsn",
     "Settings",
     "LogSettings",
+    "LandingSettings",
     "Appended",
+    "LandingReport",
     "Rows",
     "Consumer",
     "Producer",
@@ -74,15 +83,20 @@ _ALL_AT_ONCE_ROWS = 65_536
 def open(
     where: str | os.PathLike[str] | Files,
     *,
+    catalog: str | Mapping[str, Any] | None = None,
+    spark_catalog: str | None = None,
     settings: Settings | None = None,
     clock: Clock | None = None,
     entropy: Entropy = system_entropy,
-    landed_lsn: LandedLsn = nothing_landed,
+    landings: Landings | None = None,
 ) -> Log:
     """Open a data directory; it is made when something is first written.
 
     Reading claims nothing.  The first write takes the lock, and this process owns the log until it closes it.
     ":memory:" keeps everything in memory, for trying things out: it is gone when the log is closed.
+
+    `catalog` is where the tables are: a name of pyiceberg's configuration, or its properties; without it SQLite, in the
+    data directory.  `spark_catalog` is what Spark calls it, where that is another name.
     """
     files: Files
     if isinstance(where, str) and where == MEMORY:
@@ -94,18 +108,20 @@ def open(
     else:
         files = where
         directory = type(where).__name__
+    clock = clock if clock is not None else SystemClock()
+    lake = Lake(files, directory, catalog=catalog, spark_catalog=spark_catalog, clock=clock, entropy=entropy)
     try:
         engine = Engine(
             files,
             directory=directory,
             settings=settings if settings is not None else Settings(),
-            clock=clock if clock is not None else SystemClock(),
+            clock=clock,
             entropy=entropy,
-            landed_lsn=landed_lsn,
+            landings=landings if landings is not None else lake.landings,
         )
     except NotADirectoryError as error:
         raise InvalidRequest(f"{directory} is a file, and a log is a directory", directory=directory) from error
-    return Log(engine, directory)
+    return Log(engine, directory, lake)
 
 
 def _checked_directory(where: str) -> str:
@@ -119,8 +135,9 @@ def _checked_directory(where: str) -> str:
 class Log:
     """An open data directory: its topics, and what spans them.  Close it, or use it in a `with`."""
 
-    def __init__(self, engine: Engine, directory: str) -> None:
+    def __init__(self, engine: Engine, directory: str, lake: Lake | None = None) -> None:
         self._engine = engine
+        self._lake = lake
         self.directory = directory
 
     # Topics ------------------------------------------------------------------------------------
@@ -134,6 +151,7 @@ class Log:
         key: str | Sequence[str] | None = None,
         time: str | None = None,
         table: str | None = None,
+        partition_by: str | Sequence[str] | None = None,
         cleanup: str | None = None,
         retention: Duration | None = None,
         retention_bytes: int | str | None = None,
@@ -144,6 +162,8 @@ class Log:
 
         `schema` is a dataclass, a pydantic model, a `pa.Schema` or a dict of types; `hw.BYTES` for bytes.  Asking for
         what is there is nothing; asking for something else is a TopicExists that names the difference.
+        `table` is where its rows land; `partition_by` is how that table is made if it is not there: "day(created_at)",
+        "bucket(16, id)", "region".
         """
         wanted = NewTopic(
             name,
@@ -152,6 +172,7 @@ class Log:
             key=key,
             time=time,
             table=table,
+            partition_by=partition_by,
             cleanup=cleanup,
             retention=retention,
             retention_bytes=retention_bytes,
@@ -213,6 +234,57 @@ class Log:
     def groups(self) -> list[GroupDescription]:
         return describe_groups(self._engine)
 
+    # The lake ----------------------------------------------------------------------------------
+
+    def land(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        due_only: bool = False,
+        spark: Any = None,
+        verify: Verification = "read-back",
+        after_rollback: str | Iterable[str] = (),
+        landed_lsn: Mapping[str, int] | None = None,
+    ) -> LandingReport:
+        """Land once: put the rows of these topics, or of all that have a table, into their tables, exactly once.  With
+        `due_only`, those whose oldest row is older than `freshness_s`, or that have enough for a file.
+
+        With `spark` its tasks write the files, else processes of this machine.  A topic that needs a person is in the
+        report as halted, and the others are landed: docs/landing.md says what each cause means, and when to give
+        `after_rollback` or `landed_lsn`.
+        """
+        runner = None
+        if spark is not None:
+            from headwater.spark.run import SparkRunner
+
+            runner = SparkRunner(spark)
+        return self._beside().land(
+            self._engine,
+            topics,
+            due_only=due_only,
+            runner=runner,
+            verify=verify,
+            after_rollback=after_rollback,
+            landed_lsn=landed_lsn,
+        )
+
+    def spark_config(self, spark_version: str | None = None) -> dict[str, str]:
+        """The settings of a Spark session that reaches the tables: `SparkSession.builder.config(map=...)`."""
+        from headwater.spark.session import spark_config
+
+        lake = self._beside()
+        return spark_config(lake.place, lake.spark_catalog, spark_version=spark_version)
+
+    def check_catalog(self) -> tuple[CheckedProperty, ...]:
+        """Race real commits on a table of its own: whether the catalog keeps what exactly-once needs."""
+        return self._beside().check_catalog()
+
+    def _beside(self) -> Lake:
+        self._engine.metadata()
+        if self._lake is None:
+            raise InvalidRequest("this log was opened without a lake beside it")
+        return self._lake
+
     # Upkeep ------------------------------------------------------------------------------------
 
     def cleanup(self) -> CleanupReport:
@@ -237,11 +309,14 @@ class Log:
         self._engine.flush()
 
     def status(self) -> Status:
-        return describe(self._engine, self.directory)
+        found = describe(self._engine, self.directory)
+        return found if self._lake is None else self._lake.completed(found, self._engine)
 
     def close(self) -> None:
         """Serve what is queued and let go of the log; twice is nothing."""
         self._engine.close()
+        if self._lake is not None:
+            self._lake.close()
 
     def __enter__(self) -> Self:
         self._engine.metadata()
@@ -312,6 +387,7 @@ class Topic:
         widen: Mapping[str, object] | None = None,
         partitions: int | None = None,
         table: str | None = None,
+        partition_by: str | Sequence[str] | None = None,
         cleanup: str | None = None,
         retention: Duration | None = None,
         retention_bytes: int | str | None = None,
@@ -329,6 +405,7 @@ class Topic:
             widen=widen,
             partitions=partitions,
             table=table,
+            partition_by=partition_by,
             cleanup=cleanup,
             retention=retention,
             retention_bytes=retention_bytes,

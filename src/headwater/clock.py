@@ -54,6 +54,11 @@ class ManualClock:
         self._now_us = now_us
 
 
+def cpu_s() -> float:
+    """CPU seconds that this process has used, in all its threads: for accounts of where time went."""
+    return time.process_time()
+
+
 Entropy = Callable[[int], bytes]
 """Gives that many random bytes."""
 

@@ -30,6 +30,7 @@ HeadwaterError
 │   ├── CheckpointLost  no checkpoint can be read that the log or the journal still continues
 │   ├── MetadataBehindLog  the log names a topic that the journal does not know
 │   ├── OperationRefused   an operation of the journal does not apply to the state before it
+│   ├── LandingHalted   one topic's table cannot be landed into without a person: `cause` names why
 │   └── UnknownFormat   written by a version that this one does not understand
 └── Poisoned            this open log promises nothing any more: close it and open it again
 
@@ -186,6 +187,14 @@ class MetadataBehindLog(Halted):
 
 class OperationRefused(Halted):
     """An operation of the journal does not apply to the state before it."""
+
+
+class LandingHalted(Halted):
+    """One topic's landing needs a person: `cause` is one of the words of docs/landing.md, and says what to do."""
+
+    def __init__(self, cause: str, message: str, **facts: object) -> None:
+        self.cause = cause
+        super().__init__(message, cause=cause, **facts)
 
 
 class UnknownFormat(Halted):

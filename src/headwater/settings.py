@@ -53,8 +53,31 @@ class LogSettings:
 
 
 @dataclass(frozen=True)
+class LandingSettings:
+    """How rows are landed."""
+
+    freshness_s: float = 60.0
+    """A topic is landed once its oldest row that is not in the table is this old ..."""
+
+    target_file_bytes: int = 128 * MIB
+    """... or once it has so many bytes that are not, whichever comes first."""
+
+    round_bytes_max: int = 4096 * MIB
+    """One round reads about this much of the log; the rest is for the next."""
+
+    item_bytes: int = 64 * MIB
+    """A task reads about this much."""
+
+    commit_threads: int = 8
+    """So many topics are loaded and committed at a time; 1: one after the other, in the caller's thread."""
+
+    attempts_max: int = 5
+    """How often a round begins anew for a topic whose commit was refused or whose outcome is unknown."""
+
+
+@dataclass(frozen=True)
 class Settings:
-    """How an open Headwater behaves: its log, its journal, its topics."""
+    """How an open Headwater behaves: its log, its journal, its topics, its landings."""
 
     log: LogSettings = LogSettings()
 
@@ -62,6 +85,8 @@ class Settings:
         segment_size_bytes_max=64 * MIB, segment_age_s_max=float("inf"), reserve_bytes=1 * MIB
     )
     """The journal rolls at its checkpoints, never by age."""
+
+    landing: LandingSettings = LandingSettings()
 
     partitions_default: int = 1
     """Of a topic that is created without saying how many."""

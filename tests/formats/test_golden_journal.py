@@ -39,7 +39,7 @@ def facts_of(name: str) -> dict[str, Any]:
 
 
 def unpack_msgpack(data: bytes) -> Any:
-    """One msgpack value, by the words of its specification; only what stands in a journal."""
+    """One msgpack value, by the words of its specification; only what stands in a journal or a ledger."""
     value, end = _value(data, 0)
     assert end == len(data)
     return value
@@ -57,6 +57,10 @@ def _value(data: bytes, at: int) -> tuple[Any, int]:
         return _text(data, at + 1, first & 0x1F)
     if first == 0xC0:
         return None, at + 1
+    if first in (0xC2, 0xC3):
+        return first == 0xC3, at + 1
+    if first == 0xDE:
+        return _map(data, at + 3, int.from_bytes(data[at + 1 : at + 3], "big"))
     if first == 0xC4:
         return data[at + 2 : at + 2 + data[at + 1]], at + 2 + data[at + 1]
     if first == 0xD9:

@@ -24,6 +24,7 @@ from headwater.log.names import parse_segment_name
 from headwater.settings import LogSettings
 from headwater.storage.simulated import Choice, SimulatedFiles
 from headwater.testing import CrashableLog
+from tests.unit.topics.known_landings import KnownLandings
 
 KIB = 1024
 DAY_S = 86_400.0
@@ -364,14 +365,14 @@ def test_a_topic_with_a_table_is_deleted_only_by_force_while_rows_are_not_in_it(
 
 
 def test_where_a_topics_rows_are_all_in_its_table_it_is_deleted_unforced() -> None:
-    landed = {"t": 0}
-    with hw.open(SimulatedFiles(), settings=SMALL, landed_lsn=lambda topic: landed[topic.name]) as log:
+    landings = KnownLandings()
+    with hw.open(SimulatedFiles(), settings=SMALL, landings=landings) as log:
         last_lsn = log.topic("t", schema=NUMBER, table="lake.t").append({"n": 1}).lsn
-        landed["t"] = last_lsn - 1
+        landings.add(1, last_lsn - 1)
         with pytest.raises(RowsUnlanded):
             log.delete_topic("t")
 
-        landed["t"] = last_lsn
+        landings.add(1, last_lsn)
         log.delete_topic("t")
 
         assert "t" not in log

@@ -15,10 +15,12 @@ import headwater as hw
 from headwater import api
 from headwater.errors import Closed, InvalidRequest, TopicExists, UnknownTopic
 from headwater.storage.simulated import SimulatedFiles
+from tests.unit.topics.known_landings import KnownLandings
 from tests.unit.topics.small_engines import QUIET
 
 DOOR = [
-    "open", "Log", "Topic", "NewTopic", "BYTES", "Lsn", "Settings", "LogSettings", "Appended", "Rows", "Consumer",
+    "open", "Log", "Topic", "NewTopic", "BYTES", "Lsn", "Settings", "LogSettings", "LandingSettings",
+    "Appended", "LandingReport", "Rows", "Consumer",
     "Producer", "Transaction",
 ]  # fmt: skip
 
@@ -203,14 +205,9 @@ def test_groups_sources_and_producers_are_told() -> None:
 
 
 def test_what_is_landed_is_asked_of_whoever_lands() -> None:
-    asked: list[str] = []
-
-    def landed(topic: Any) -> int:
-        asked.append(topic.name)
-        return 10**9
-
-    log = a_log(landed_lsn=landed)
+    landings = KnownLandings({1: [(10**9, 0)]})
+    log = a_log(landings=landings)
     log.topic("a", schema={"x": int}, table="s.a").append({"x": 1})
     log.delete_topic("a")
 
-    assert asked == ["a"]
+    assert landings.asked == ["a"]

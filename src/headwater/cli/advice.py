@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.lake.ledger import DIRECTORY as LEDGER
 from headwater.log.verify import Finding, FindingName, NoteName
 from headwater.metadata.fold_check import MetadataFinding
 from headwater.metadata.verify import CHECKPOINTS, JOURNAL
@@ -80,6 +81,15 @@ _IN_THE_JOURNAL = {
 }
 """`repair` mends a log of rows by doing without some; the journal cannot do without any of its operations."""
 
+_IN_THE_LEDGER = {
+    _MEND: Advice(
+        "Restore `ledger/` from a backup, as a whole. Without one move it out of the directory: the tables say how far "
+        "they have come, and the log lets go of no row until its landing has been verified again."
+    ),
+    ADVICE[FindingName.WRONG_INDEX]: _IN_THE_JOURNAL[ADVICE[FindingName.WRONG_INDEX]],
+}
+"""Nor can the ledger do without any of its records."""
+
 
 def advice(finding: Finding, data: Path) -> Advice:
     """What to do about a finding in this data directory."""
@@ -87,6 +97,8 @@ def advice(finding: Finding, data: Path) -> Advice:
     directory = finding.segment.partition("/")[0]
     if directory == JOURNAL:
         found = _IN_THE_JOURNAL.get(found, found)
+    elif directory == LEDGER:
+        found = _IN_THE_LEDGER.get(found, found)
     elif directory == CHECKPOINTS and found is _MEND:
         found = _RESTORE_LOG
     return Advice(found.text, found.command.format(data=shlex.quote(str(data))))

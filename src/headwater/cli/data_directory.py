@@ -1,7 +1,8 @@
 """Where the data is: the argument DATA of every `log` command, and the option `--data` of all others.
 
-DATA     is a directory that holds the log in `log/`, and the metadata in `journal/`.
+DATA     is a directory that holds the log in `log/`, the metadata in `journal/`, and what has landed in `ledger/`.
 ORDER    `--data`, then the environment's HEADWATER_DATA, then `data` in the working directory's headwater.toml.
+         `--catalog`, HEADWATER_CATALOG and `catalog` likewise; in the file it may be a table of pyiceberg's properties.
 PROMISE  Only a command that makes something makes a directory; all others say that there is nothing.
 """
 
@@ -12,12 +13,13 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater.errors import InvalidRequest
 from headwater.log.names import sort_names
+from headwater.settings import Settings
 from headwater.storage.disk import DiskFiles
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 LOG = "log"
 JOURNAL = "journal"
+LEDGER = "ledger"
 SETTINGS_FILE = "headwater.toml"
 
 Data = Annotated[
@@ -45,6 +48,18 @@ DataOption = Annotated[
         envvar="HEADWATER_DATA",
         metavar="DIR",
         help="The data directory. Without it: what `data` in ./headwater.toml says.",
+        show_default=False,
+    ),
+]
+
+CatalogOption = Annotated[
+    str | None,
+    typer.Option(
+        "--catalog",
+        envvar="HEADWATER_CATALOG",
+        metavar="NAME",
+        help="The catalog, by its name in pyiceberg's configuration. Without it: what `catalog` in ./headwater.toml "
+        "says, else SQLite in the data directory.",
         show_default=False,
     ),
 ]
@@ -76,14 +91,16 @@ def open_data(data: Path) -> DiskFiles:
 
 
 @contextmanager
-def open_topics(given: Path | None, *, making: bool = False) -> Iterator[Log]:
+def open_topics(
+    given: Path | None, *, making: bool = False, catalog: str | None = None, settings: Settings | None = None
+) -> Iterator[Log]:
     """The log of the data directory that was meant.  Reading claims nothing; the first write takes the lock."""
     data = locate(given)
     if not making:
         require_topics(data)
     from headwater import api
 
-    with api.open(data) as log:
+    with api.open(data, catalog=catalog if catalog is not None else _configured_catalog(), settings=settings) as log:
         yield log
 
 
@@ -107,21 +124,32 @@ def require_topics(data: Path) -> None:
 
 
 def _from_settings_file() -> Path | None:
+    data = _settings_file().get("data")
+    if data is not None and not isinstance(data, str):
+        raise InvalidRequest(f"{SETTINGS_FILE}: `data` is a directory as a string, not {data!r}")
+    return Path(data) if data else None
+
+
+def _configured_catalog() -> str | dict[str, Any] | None:
+    catalog = _settings_file().get("catalog")
+    if catalog is not None and not isinstance(catalog, str | dict):
+        raise InvalidRequest(f"{SETTINGS_FILE}: `catalog` is a name or a table of properties, not {catalog!r}")
+    return catalog or None
+
+
+def _settings_file() -> dict[str, Any]:
     files = DiskFiles(Path())
     if SETTINGS_FILE not in files.list(""):
-        return None
+        return {}
     file = files.open(SETTINGS_FILE)
     try:
         text = file.read_at(0, file.size()).decode()
     finally:
         file.close()
     try:
-        data = tomllib.loads(text).get("data")
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidRequest(f"{SETTINGS_FILE} cannot be read: {error}") from error
-    if data is not None and not isinstance(data, str):
-        raise InvalidRequest(f"{SETTINGS_FILE}: `data` is a directory as a string, not {data!r}")
-    return Path(data) if data else None
 
 
 def _holds_log(files: DiskFiles, directory: str) -> bool:

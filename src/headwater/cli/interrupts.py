@@ -1,6 +1,6 @@
-"""Ctrl-C at the right moment: not between a write and its being counted.
+"""Ctrl-C, and other signals to end, at the right moment: not between a write and its being counted.
 
-PROMISE  Inside `held` a first Ctrl-C is remembered and comes when the block is over; a second one comes at once.
+PROMISE  Inside `held` a first one is remembered and comes when the block is over; a second one comes at once.
          Anywhere else it comes at once, as always.
 """
 
@@ -11,12 +11,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 
 class Interrupts:
-    """From `with Interrupts() as interrupts` on, Ctrl-C goes through here."""
+    """From `with Interrupts() as interrupts` on, Ctrl-C goes through here, and so do these signals."""
 
-    def __init__(self) -> None:
+    def __init__(self, *more: signal.Signals) -> None:
+        self._signals = (signal.SIGINT, *more)
+        self._before: list[Any] = []
         self._holding = False
         self._waiting = False
         # Only the main thread gets signals, and only it may say what becomes of them.
@@ -24,12 +27,18 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if self._listens:
-            self._before = signal.signal(signal.SIGINT, self._received)
+            self._before = [signal.signal(number, self._received) for number in self._signals]
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._listens:
-            signal.signal(signal.SIGINT, self._before)
+            for number, before in zip(self._signals, self._before, strict=True):
+                signal.signal(number, before)
+
+    @property
+    def pending(self) -> bool:
+        """One came and has not been told, because what was held ended with an error."""
+        return self._waiting
 
     @contextmanager
     def held(self) -> Iterator[None]:

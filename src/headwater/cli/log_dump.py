@@ -1,4 +1,4 @@
-"""`headwater log dump DATA`: the frames of a log, or of its metadata journal, one line each."""
+"""`headwater log dump DATA`: the frames of a log, of its metadata journal, or of its ledger, one line each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Protocol
 
 import typer
 
-from headwater.cli.data_directory import JOURNAL, LOG, AsJson, Data, open_data
+from headwater.cli.data_directory import JOURNAL, LEDGER, LOG, AsJson, Data, open_data
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import code_of, describe, exit_codes, tell
 from headwater.cli.log_walk import Break, Seen, SeenFrame, SegmentStart, walk_log
@@ -27,6 +27,8 @@ from headwater.cli.output import (
 from headwater.errors import HeadwaterError, InvalidRequest
 from headwater.frames.bodies import GapReason
 from headwater.frames.frame import Flag, Header, Kind
+from headwater.lake.ledger_describe import record_content, record_text
+from headwater.lake.ledger_records import LedgerRecord, unpack_ledger_record
 from headwater.log.names import SegmentName
 from headwater.metadata.describe import operation_content, operation_text
 from headwater.metadata.operations import Operation, decode_operation
@@ -54,12 +56,20 @@ OfJournal = Annotated[
     bool,
     typer.Option("--journal", help="The metadata journal in place of the log: what was done to topics and groups."),
 ]
+OfLedger = Annotated[
+    bool, typer.Option("--ledger", help="The ledger in place of the log: what has landed, was verified, or is halted.")
+]
+
+Content = Operation | LedgerRecord
+"""What stands in a frame of the journal, or of the ledger."""
 
 HEADING = (
     f"{'LSN':>7} {'KIND':<9} {'TOPIC/P':>7} {'OFFSETS':>11} {'ROWS':>5} {'BYTES':>8} {'EPOCH':>5} {'WRITE':>5} "
     f"{'APPENDED (UTC)':<24} AT, FLAGS"
 )
 JOURNAL_HEADING = f"{'LSN':>7} {'EPOCH':>5} {'WRITE':>9} {'APPENDED (UTC)':<24} {'AT':<12} OPERATION"
+LEDGER_HEADING = JOURNAL_HEADING.replace("OPERATION", "RECORD")
+HEADINGS = {LOG: HEADING, JOURNAL: JOURNAL_HEADING, LEDGER: LEDGER_HEADING}
 
 
 @dataclass
@@ -71,7 +81,7 @@ class Tally:
     """Where to go on, if the limit ended it."""
     breaks: list[Break] = field(default_factory=list)
     undecoded: int = 0
-    """Operations of the journal that nobody here can read."""
+    """Operations of the journal, or records of the ledger, that nobody here can read."""
 
     @property
     def halted(self) -> bool:
@@ -81,7 +91,7 @@ class Tally:
 class Printer(Protocol):
     def segment(self, start: SegmentStart) -> None: ...
 
-    def frame(self, frame: SeenFrame, operation: Operation | HeadwaterError | None) -> None: ...
+    def frame(self, frame: SeenFrame, content: Content | HeadwaterError | None) -> None: ...
 
     def broken(self, broken: Break) -> None: ...
 
@@ -96,9 +106,10 @@ def dump(
     topic: Topic = None,
     limit: Limit = None,
     journal: OfJournal = False,
+    ledger: OfLedger = False,
 ) -> None:
-    """Show the frames of a log, one line each; or with --journal the operations of its metadata. It reads only, and may
-    run beside the log's owner.
+    """Show the frames of a log, one line each; or with --journal the operations of its metadata, with --ledger the
+    records of its landings. It reads only, and may run beside the log's owner.
 
     It also works on a damaged log: it shows what can be read, before and behind the damage, and where the log breaks.
     AT is the segment (first LSN.generation) and the position in it; WRITE 1/2 is the first of two frames that became
@@ -108,14 +119,16 @@ def dump(
     """
     with exit_codes(as_json=as_json, command=COMMAND):
         files = open_data(data)
-        if journal and topic is not None:
-            raise InvalidRequest("--topic chooses among the frames of the log: leave it out, or --journal")
-        directory = JOURNAL if journal else LOG
+        if journal and ledger:
+            raise InvalidRequest("--journal and --ledger are two dumps: ask for one at a time")
+        directory = JOURNAL if journal else LEDGER if ledger else LOG
+        if directory != LOG and topic is not None:
+            raise InvalidRequest(f"--topic chooses among the frames of the log: leave it out, or --{directory}")
         printer: Printer = JsonLines(data, directory) if as_json else TextLines(data, directory)
         tally = Tally()
         error: HeadwaterError | OSError | None = None
         try:
-            seen = walk_log(files, directory, from_lsn=from_lsn, to_lsn=to_lsn, bodies=journal)
+            seen = walk_log(files, directory, from_lsn=from_lsn, to_lsn=to_lsn, bodies=directory != LOG)
             pour(seen, printer, tally, topic, limit)
         except BrokenPipeError:
             raise
@@ -142,19 +155,26 @@ def pour(seen: Iterator[Seen], printer: Printer, tally: Tally, topic: int | None
                 tally.next_lsn = each.first_lsn
                 return
             tally.frames += 1
-            operation = operation_in(each)
-            tally.undecoded += isinstance(operation, HeadwaterError)
-            printer.frame(each, operation)
+            content = content_of(each)
+            tally.undecoded += isinstance(content, HeadwaterError)
+            printer.frame(each, content)
 
 
-def operation_in(frame: SeenFrame) -> Operation | HeadwaterError | None:
-    """The operation in a frame of the journal, or why it cannot be had; nothing in any other frame."""
-    if frame.header.kind != Kind.METADATA or frame.body is None:
+def content_of(frame: SeenFrame) -> Content | HeadwaterError | None:
+    """The operation in a frame of the journal, the record in one of the ledger, or why it cannot be had; nothing in any
+    other frame."""
+    if frame.body is None:
         return None
     try:
-        return decode_operation(frame.body, frame.header.lsn)
+        if frame.header.kind == Kind.METADATA:
+            return decode_operation(frame.body, frame.header.lsn)
+        return unpack_ledger_record(frame.body) if frame.header.kind == Kind.LEDGER else None
     except HeadwaterError as error:
         return error
+
+
+def content_text(content: Content) -> str:
+    return record_text(content) if isinstance(content, LedgerRecord) else operation_text(content)
 
 
 class TextLines:
@@ -162,7 +182,7 @@ class TextLines:
 
     def __init__(self, data: Path, directory: str) -> None:
         self._data = data
-        self._of_journal = directory == JOURNAL
+        self._directory = directory
         self._console = results()
         self._write = self._console.file.write
         self._start: SegmentStart | None = None
@@ -171,14 +191,14 @@ class TextLines:
     def segment(self, start: SegmentStart) -> None:
         self._start = start
 
-    def frame(self, frame: SeenFrame, operation: Operation | HeadwaterError | None) -> None:
+    def frame(self, frame: SeenFrame, content: Content | HeadwaterError | None) -> None:
         if not self._any:
             self._any = True
-            say(self._console, JOURNAL_HEADING if self._of_journal else HEADING, "bold")
+            say(self._console, HEADINGS[self._directory], "bold")
         if self._start is not None:
             self._tell_segment(self._start)
             self._start = None
-        self._write((operation_line(frame, operation) if self._of_journal else frame_line(frame)) + "\n")
+        self._write((frame_line(frame) if self._directory == LOG else content_line(frame, content)) + "\n")
 
     def broken(self, broken: Break) -> None:
         where = f" ({broken.segment}:{broken.position})" if broken.segment else ""
@@ -218,6 +238,7 @@ class JsonLines:
     def __init__(self, data: Path, directory: str) -> None:
         self._stream = JsonStream(COMMAND, {"data": str(data), "directory": directory}, "frames")
         self._segments: list[dict[str, object]] = []
+        self._of_ledger = directory == LEDGER
 
     def segment(self, start: SegmentStart) -> None:
         header = start.opening.header
@@ -232,13 +253,16 @@ class JsonLines:
             }
         )
 
-    def frame(self, frame: SeenFrame, operation: Operation | HeadwaterError | None) -> None:
-        content = frame_content(frame)
-        if isinstance(operation, HeadwaterError):
-            content["operation"], content["operation_error"] = None, describe(operation)
-        elif operation is not None:
-            content["operation"] = operation_content(operation)
-        self._stream.add(content)
+    def frame(self, frame: SeenFrame, content: Content | HeadwaterError | None) -> None:
+        told = frame_content(frame)
+        name = "record" if self._of_ledger else "operation"
+        if isinstance(content, HeadwaterError):
+            told[name], told[f"{name}_error"] = None, describe(content)
+        elif isinstance(content, LedgerRecord):
+            told[name] = record_content(content)
+        elif content is not None:
+            told[name] = operation_content(content)
+        self._stream.add(told)
 
     def broken(self, broken: Break) -> None:
         """Told at the end, behind the frames."""
@@ -274,12 +298,12 @@ def frame_line(frame: SeenFrame) -> str:
     )
 
 
-def operation_line(frame: SeenFrame, operation: Operation | HeadwaterError | None) -> str:
+def content_line(frame: SeenFrame, content: Content | HeadwaterError | None) -> str:
     header = frame.header
-    if isinstance(operation, HeadwaterError):
-        what = f"!!! {operation.message}"
-    elif operation is not None:
-        what = operation_text(operation)
+    if isinstance(content, HeadwaterError):
+        what = f"!!! {content.message}"
+    elif content is not None:
+        what = content_text(content)
     else:
         what = kind_name(header.kind)
     write = f"{header.write_index + 1}/{header.write_count}"

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from headwater.cli.advice import Advice, advice
-from headwater.cli.data_directory import JOURNAL, AsJson, Data, LogStart, open_data
+from headwater.cli.data_directory import JOURNAL, LEDGER, AsJson, Data, LogStart, open_data
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import exit_codes
 from headwater.cli.output import (
@@ -26,6 +26,7 @@ from headwater.cli.output import (
     utc_text,
 )
 from headwater.clock import SystemClock
+from headwater.lake.ledger_verify import LedgerSeen, check_log_reaches, verify_ledger
 from headwater.log.verify import Finding, VerifyReport
 from headwater.metadata.checkpoint_files import SeenCheckpoint
 from headwater.metadata.verify import DataReport, JournalSeen, verify_data
@@ -46,8 +47,8 @@ Limit = Annotated[
 def verify(
     data: Data, as_json: AsJson = False, log_start: LogStart = None, to_lsn: ToLsn = None, limit: Limit = 50
 ) -> None:
-    """Check every byte of a log, of its metadata journal, and of the checkpoints of both. It reads only, and may run
-    beside the log's owner.
+    """Check every byte of a log, of its metadata journal, of the checkpoints of both, and of the ledger of landings. It
+    reads only, and may run beside the log's owner and beside landers.
 
     A finding is something that no crash may leave: it makes the check FAIL. A note is something that a crash,
     or a process at work, may leave; the log goes on by itself.
@@ -58,23 +59,31 @@ def verify(
         files = open_data(data)
         clock = SystemClock()
         began_s = clock.monotonic_s()
+        # The ledger before the log that it speaks of: whatever lands meanwhile is then in both.
+        ledger = verify_ledger(files)
         with progress_bar("reading") as told:
             report = verify_data(files, log_start=log_start, to_lsn=to_lsn, progress=told)
+        if ledger is not None:
+            report.findings += ledger.findings
+            report.notes += ledger.notes
+            if to_lsn is None:
+                report.findings += check_log_reaches(ledger, report.log)
         seconds = clock.monotonic_s() - began_s
         if as_json:
-            emit_json(COMMAND, as_content(report, data, seconds))
+            emit_json(COMMAND, as_content(report, ledger, data, seconds))
         else:
-            show(results(), report, data, seconds, limit)
+            show(results(), report, ledger, data, seconds, limit)
     raise typer.Exit(ExitCode.DONE if report.ok else ExitCode.FAIL)
 
 
-def as_content(report: DataReport, data: Path, seconds: float) -> dict[str, object]:
+def as_content(report: DataReport, ledger: LedgerSeen | None, data: Path, seconds: float) -> dict[str, object]:
     """The report for programs: as it is, with a verdict, and with what to do beside each finding."""
 
     def with_advice(finding: Finding) -> dict[str, object]:
         what = advice(finding, data)
         return {**asdict(finding), "next": what.text, "next_command": what.command}
 
+    bytes_read = _bytes_read(report, ledger)
     return {
         "data": str(data),
         "verdict": _verdict(report),
@@ -84,27 +93,33 @@ def as_content(report: DataReport, data: Path, seconds: float) -> dict[str, obje
         "notes": [with_advice(each) for each in report.notes],
         "journal": report.journal.as_dict() if report.journal is not None else None,
         "checkpoints": [each.as_dict() for each in report.checkpoints],
-        "bytes_read": report.bytes,
+        "ledger": ledger.as_dict() if ledger is not None else None,
+        "bytes_read": bytes_read,
         "duration_s": round(seconds, 6),
-        "bytes_per_s": round(report.bytes / seconds) if seconds else 0,
+        "bytes_per_s": round(bytes_read / seconds) if seconds else 0,
     }
 
 
-def show(console: Console, report: DataReport, data: Path, seconds: float, limit: int = 0) -> None:
+def show(
+    console: Console, report: DataReport, ledger: LedgerSeen | None, data: Path, seconds: float, limit: int = 0
+) -> None:
     """The report for people; its last line is the verdict."""
     say(console, f"{printable(str(data))}: {_log_text(report.log)}", indent="  ")
     if report.journal is not None:
         say(console, f"{JOURNAL}: {_journal_text(report.journal)}", indent="  ")
     for checkpoint in report.checkpoints:
         say(console, f"{checkpoint.path}: {_checkpoint_text(checkpoint)}", indent="  ")
+    if ledger is not None:
+        say(console, f"{LEDGER}: {_ledger_text(ledger)}", indent="  ")
     show_findings(console, "FINDING", report.findings, data, "bold red", limit)
     show_findings(console, "NOTE", report.notes, data, "dim", limit)
-    rate = report.bytes / seconds if seconds else 0
+    bytes_read = _bytes_read(report, ledger)
+    rate = bytes_read / seconds if seconds else 0
     say_in_colour(
         console,
         (_verdict(report), "bold green" if report.ok else "bold red"),
         f"  {counted(len(report.findings), 'finding')}, {counted(len(report.notes), 'note')}; "
-        f"{size_text(report.bytes)} read in {seconds:,.2f} s ({rate / 1e6:,.0f} MB/s)",
+        f"{size_text(bytes_read)} read in {seconds:,.2f} s ({rate / 1e6:,.0f} MB/s)",
     )
 
 
@@ -155,6 +170,11 @@ def _journal_text(journal: JournalSeen) -> str:
     return f"{_log_text(journal.log)}; {operations}; {holds}"
 
 
+def _ledger_text(ledger: LedgerSeen) -> str:
+    topics = f"{counted(len(ledger.state.topics), 'topic')}, {ledger.halted:,} halted"
+    return f"{_log_text(ledger.log)}; {counted(ledger.records, 'record')}; {topics}, landed up to {ledger.landed_lsn}"
+
+
 def _checkpoint_text(seen: SeenCheckpoint) -> str:
     checkpoint = seen.file.checkpoint
     if checkpoint is None:
@@ -170,6 +190,10 @@ def _place(finding: Finding) -> str:
         return "-"
     name = printable(finding.segment)
     return f"{name} at {finding.position}" if finding.position else name
+
+
+def _bytes_read(report: DataReport, ledger: LedgerSeen | None) -> int:
+    return report.bytes + (ledger.log.bytes if ledger is not None else 0)
 
 
 def _verdict(report: DataReport) -> str:

@@ -9,6 +9,8 @@ import typer
 
 from headwater.cli import topic_commands, topic_show
 from headwater.cli.append import append
+from headwater.cli.check import check
+from headwater.cli.land import land
 from headwater.cli.log_dump import dump
 from headwater.cli.log_rebuild import rebuild
 from headwater.cli.log_repair import repair
@@ -41,6 +43,8 @@ topic.command("compact")(topic_commands.compact)
 
 app.command("append")(append)
 app.command("read")(read)
+app.command("land")(land)
+app.command("check")(check)
 app.command("status")(status)
 
 log.command("verify")(verify)

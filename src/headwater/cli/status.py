@@ -18,6 +18,7 @@ from rich.text import Text
 
 from headwater.cli.data_directory import AsJson, DataOption, open_topics
 from headwater.cli.failures import exit_codes
+from headwater.cli.landing_output import lag_text, landing_content
 from headwater.cli.output import counted, emit_json, lsn_range, printable, results
 from headwater.cli.plain_table import Column, fit, size_cell, table_lines, widths_of
 from headwater.cli.topic_show import line_content, policy_text
@@ -95,6 +96,7 @@ def as_content(found: Status) -> dict[str, object]:
             }
             for each in found.groups
         ],
+        "landing": landing_content(found.landing),
         "producers": found.producers,
         "sources": sorted(found.sources),
         "deleted_topics": found.deleted_topics,
@@ -130,6 +132,8 @@ def render(found: Status, console: Console, rates: Rates | None, *, lines_max: i
     """All of it, as lines that fit the console; where they may not be many, the topics at work come first."""
     above = [*_log_lines(found), Text()]
     below: list[Text] = []
+    if found.landing:
+        below += [Text(), *_landing(found, console)]
     if found.groups:
         below += [Text(), *_groups(found, console)]
     if found.notes:
@@ -199,10 +203,33 @@ def _topics(found: list[TopicStatus], console: Console, rates: Rates | None) -> 
                 *([f"{rate:,.0f}" if rate is not None else "-"] if rates is not None else []),
                 f"{each.partitions:,}",
                 ",".join(each.key) or "-",
-                policy_text(each.policy),
+                policy_text(each.policy, each.table),
                 each.table or "-",
             ]
         )
+    return _table(console, columns, rows)
+
+
+def _landing(found: Status, console: Console) -> list[Text]:
+    columns = [
+        Column("LANDING", style="bold"),
+        Column("TABLE"),
+        Column("LANDED LSN", right=True, keep=True),
+        Column("VERIFIED", right=True, keep=True),
+        Column("LAG", right=True, keep=True),
+        Column("HALTED", keep=True, style="red"),
+    ]
+    rows = [
+        [
+            each.topic,
+            each.table,
+            f"{each.landed_lsn}" if each.landed_lsn else "-",
+            f"{each.verified_lsn}" if each.verified_lsn else "-",
+            lag_text(each),
+            each.halted or "-",
+        ]
+        for each in found.landing
+    ]
     return _table(console, columns, rows)
 
 

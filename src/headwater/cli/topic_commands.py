@@ -20,7 +20,7 @@ from headwater.cli.output import counted, emit_json, printable, remarks, results
 from headwater.cli.plain_table import size_cell
 from headwater.cli.schema_text import parse_columns, parse_schema
 from headwater.cli.topic_lookup import topic_named
-from headwater.cli.topic_show import Name, as_content, policy_text
+from headwater.cli.topic_show import Name, as_content, policy_text, table_text
 from headwater.errors import InvalidRequest, TopicExists
 
 if TYPE_CHECKING:
@@ -68,6 +68,15 @@ Time = Annotated[
 ]
 Table = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="The table to land in: sales.orders.", show_default=False)
+]
+PartitionBy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partition-by",
+        metavar="PART",
+        help='How that table is made: "day(created_at)", "bucket(16, id)", "region"; may be given several times.',
+        show_default=False,
+    ),
 ]
 CleanupOption = Annotated[
     Cleanup | None,
@@ -118,6 +127,7 @@ def create(
     partitions: Partitions = None,
     time: Time = None,
     table: Table = None,
+    partition_by: PartitionBy = None,
     cleanup: CleanupOption = None,
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
@@ -138,6 +148,7 @@ def create(
             "partitions": partitions,
             "time": time,
             "table": table,
+            "partition_by": partition_by or None,
             "cleanup": cleanup.value if cleanup is not None else None,
             "retention": retention,
             "retention_bytes": retention_bytes,
@@ -164,6 +175,7 @@ def alter(
     widen: Widen = None,
     partitions: Partitions = None,
     table: Table = None,
+    partition_by: PartitionBy = None,
     cleanup: CleanupOption = None,
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
@@ -185,6 +197,7 @@ def alter(
                 "widen": parse_columns(widen) if widen else None,
                 "partitions": partitions,
                 "table": table,
+                "partition_by": partition_by or None,
                 "cleanup": cleanup.value if cleanup is not None else None,
                 "retention": retention,
                 "retention_bytes": retention_bytes,
@@ -291,12 +304,12 @@ def _summary(topic: TopicDescription) -> str:
         counted(topic.partitions, "partition"),
         counted(len(topic.schema), "column"),
         f"schema version {topic.schema_version}",
-        f"cleanup {policy_text(topic.policy)}",
+        f"cleanup {policy_text(topic.policy, topic.table)}",
     ]
     if topic.key:
         parts.insert(1, f"key {', '.join(topic.key)}")
     if topic.table:
-        parts.append(f"table {topic.table}")
+        parts.append(f"table {table_text(topic)}")
     return printable(", ".join(parts))
 
 

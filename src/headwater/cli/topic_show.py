@@ -67,6 +67,7 @@ def as_content(topic: TopicDescription) -> dict[str, object]:
         "key": list(topic.key),
         "time_column": topic.time_column,
         "table": topic.table,
+        "partition_by": list(topic.partition_by),
         "policy": policy_content(topic.policy),
         "rows": topic.rows,
         "bytes": topic.bytes,
@@ -118,7 +119,7 @@ def _show_list(console: Console, found: list[TopicStatus]) -> None:
             size_cell(each.bytes),
             f"{each.partitions:,}",
             ",".join(each.key) or "-",
-            policy_text(each.policy),
+            policy_text(each.policy, each.table),
             each.table or "-",
         )
         for each in found
@@ -134,8 +135,8 @@ def show(console: Console, topic: TopicDescription, *, all_partitions: bool) -> 
         ("rows", f"{topic.rows:,} in {counted(topic.partitions, 'partition')}, {size_cell(topic.bytes)}"),
         ("key", ", ".join(topic.key) or "none: rows are never replaced"),
         ("time", topic.time_column or "none: append time"),
-        ("cleanup", policy_text(topic.policy)),
-        ("table", topic.table or "none"),
+        ("cleanup", policy_text(topic.policy, topic.table)),
+        ("table", table_text(topic)),
         ("schema", f"version {topic.schema_version}"),
     ]
     for name, text in facts:
@@ -160,15 +161,21 @@ def show(console: Console, topic: TopicDescription, *, all_partitions: bool) -> 
         say(console, f"... and {len(offsets) - len(shown):,} more: --all shows them")
 
 
-def policy_text(policy: Policy) -> str:
-    """`kept`, `delete 7d`, `compact`, `both 30d 1.0 GB`."""
+def table_text(topic: TopicDescription) -> str:
+    """`none`, `sales.orders`, `sales.orders by day(created_at)`."""
+    by = f" by {', '.join(topic.partition_by)}" if topic.partition_by else ""
+    return f"{topic.table or 'none'}{by}"
+
+
+def policy_text(policy: Policy, table: str | None) -> str:
+    """`kept`, `landed` (rows go once they are in the table), `delete 7d`, `compact`, `both 30d 1.0 GB`."""
     limits = []
     if policy.retention_s is not None:
         limits.append(duration_text(policy.retention_s))
     if policy.retention_bytes is not None:
         limits.append(size_cell(policy.retention_bytes))
     if policy.cleanup == "delete" and not limits:
-        return "kept"
+        return "kept" if table is None else "landed"
     return " ".join([policy.cleanup, *limits])
 
 

@@ -14,17 +14,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from headwater.errors import CorruptData, DamagedLog, ForeignLog, Forgotten, Halted
+from headwater.errors import CorruptData, DamagedLog, Forgotten, Halted
 from headwater.frames.bodies import unpack_gap
 from headwater.frames.frame import Header, Kind, chain_value
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.ids import Lsn
 from headwater.log.chain import ChainBreak, ChainWalker
 from headwater.log.device import Frame, FrameRef, SegmentInfo, TopicInSegment
-from headwater.log.index import ActiveIndex, Place, SegmentIndex, partition_key
+from headwater.log.index import ActiveIndex, Place, PlacedSegment, SegmentIndex, partition_key
 from headwater.log.mark import Mark, read_mark
 from headwater.log.names import MARK
-from headwater.log.read_findings import misled, unchained, why_not_up_to
+from headwater.log.read_findings import check_mark, misled, unchained, why_not_up_to
 from headwater.log.recovery import RecoveryReport, cleanly_closed
 from headwater.log.segment import Opening, Scan, read_frame
 from headwater.log.segments import (
@@ -253,8 +253,20 @@ class FileReads:
         shares = self._looked_up(lambda view: self._index(view, self._number_of(view, first_lsn)).topics())
         return {
             topic: TopicInSegment(share.frames, share.bytes, share.rows, Lsn(share.last_lsn))
-            for topic, share in shares.items()
+            # A copy, because the writer may add a topic to the newest segment's while this looks.
+            for topic, share in dict(shares).items()
         }
+
+    def placed(self, first_lsn: Lsn) -> PlacedSegment:
+        """The segment that holds this LSN, for plans of which of its bytes to read."""
+
+        def look(view: View) -> PlacedSegment:
+            number = self._number_of(view, first_lsn)
+            segment = view.segments[number]
+            end = view.position if segment is view.segments[-1] else segment.size
+            return PlacedSegment(str(segment.name), self._index(view, number), end)
+
+        return self._looked_up(look)
 
     # By LSN ----------------------------------------------------------------------------------
 
@@ -576,12 +588,3 @@ def _is_wanted_for(topic_number: int) -> Callable[[Header], bool]:
 def _has_rows_of(header: Header, topic_number: int) -> bool:
     kind = header.kind
     return header.topic_number == topic_number and (kind == _DATA or kind == _SPARSE)
-
-
-def check_mark(found: FoundSegments, mark: Mark | None) -> None:
-    if mark is not None and found.log_id is not None and mark.log_id != found.log_id:
-        raise ForeignLog(
-            "the mark belongs to another log: its directory was mixed with this one",
-            mark=mark.log_id.hex(),
-            segments=found.log_id.hex(),
-        )

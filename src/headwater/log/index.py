@@ -117,6 +117,15 @@ class SegmentIndex(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedSegment:
+    """A segment as one View shows it: name, index and end belong together, whatever replaces it later."""
+
+    name: str
+    index: SegmentIndex
+    end: int
+
+
 class ActiveIndex:
     """Arrays that grow with the segment.  One writer adds; readers look at any time.
 

@@ -19,10 +19,11 @@ from headwater.ids import Epoch, Lsn
 from headwater.log.chain import ChainEnd
 from headwater.log.device import Claim
 from headwater.log.file_actions import create_segment, restore_reserve, unlink_all
-from headwater.log.file_reads import View, check_mark
+from headwater.log.file_reads import View
 from headwater.log.index import ActiveIndex
 from headwater.log.mark import Mark, MarkWriter
 from headwater.log.names import MARK, SegmentName
+from headwater.log.read_findings import check_mark
 from headwater.log.recovery import (
     Evidence,
     Found,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.errors import CorruptData, Halted
+from headwater.errors import CorruptData, ForeignLog, Halted
 from headwater.frames.frame import Header, NoFrame
 from headwater.log.chain import ChainBreak
 from headwater.log.mark import Mark
@@ -41,3 +41,12 @@ def why_not_up_to(mark: Mark | None, found: FoundSegments, log_start: int) -> Ha
         # A segment is there, with its header, before the mark moves to it.
         return damaged(newest, newest.first_lsn, 0, found.newest_opening)
     return None
+
+
+def check_mark(found: FoundSegments, mark: Mark | None) -> None:
+    if mark is not None and found.log_id is not None and mark.log_id != found.log_id:
+        raise ForeignLog(
+            "the mark belongs to another log: its directory was mixed with this one",
+            mark=mark.log_id.hex(),
+            segments=found.log_id.hex(),
+        )

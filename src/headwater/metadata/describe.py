@@ -53,8 +53,8 @@ def _told(operation: Operation) -> str:
             return f"topic {number}: {partitions:,} partitions"
         case SetPolicy(number, policy):
             return f"topic {number}: {_policy_text(policy)}"
-        case SetTable(number, table):
-            return f"topic {number}: {table}"
+        case SetTable(number, table, partition_by):
+            return f"topic {number}: {_table_text(table, partition_by)}"
         case DeleteTopic(number, _):
             return f"topic {number}"
         case ForgetTopics(numbers):
@@ -78,9 +78,13 @@ def _topic_text(topic: TopicRecord) -> str:
     if topic.time_column is not None:
         parts.append(f"time {topic.time_column}")
     if topic.table is not None:
-        parts.append(f"table {topic.table}")
+        parts.append(f"table {_table_text(topic.table, topic.partition_by)}")
     parts.append(_policy_text(topic.policy))
     return "; ".join(parts)
+
+
+def _table_text(table: str, partition_by: tuple[str, ...]) -> str:
+    return f"{table} by {', '.join(partition_by)}" if partition_by else table
 
 
 def _policy_text(policy: Policy) -> str:

@@ -3,6 +3,8 @@
 The body of the frame is msgpack: a map with the field `op`, which names the operation, and its fields by name.
 docs/formats/journal.md lists them.
 
+WRITER   `partition_by` is written only where it is given: an older version then reads the operation, and what was
+         written before there was such a field is the same bytes as ever.
 READER   A body that is no msgpack, or whose fields have other types, is damage.  An operation or a field that this
          version does not know was written by a later one, and is refused as such.
 CHANGE   A new operation, or a new field with a default: an older version refuses both by name.  The meaning of an
@@ -13,7 +15,7 @@ NOT HERE Whether an operation applies: state.py.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -55,6 +57,8 @@ class TopicRecord(Struct, frozen=True, forbid_unknown_fields=True):
     time_column: str | None = None
     policy: Policy = Policy()
     table: str | None = None
+    partition_by: tuple[str, ...] = ()
+    """How the table is partitioned when it is made: "day(created_at)", "bucket(16, id)", "region"."""
 
 
 class DeletedTopic(Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,6 +108,7 @@ class SetTable(Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", 
 
     number: Count
     table: str
+    partition_by: tuple[str, ...] = ()
 
 
 class DeleteTopic(Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", tag="delete_topic"):
@@ -154,7 +159,20 @@ _any_decoder = msgspec.msgpack.Decoder()
 
 
 def encode_operation(operation: Operation) -> bytes:
-    return _encoder.encode(operation)
+    return encode_fields(operation)
+
+
+def encode_fields(struct: Struct) -> bytes:
+    """A struct as a msgpack map, its fields in order; an empty `partition_by` is left out wherever it stands."""
+    return _encoder.encode(_without_defaults(msgspec.to_builtins(struct, builtin_types=(bytes,))))
+
+
+def _without_defaults(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_without_defaults(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _without_defaults(each) for name, each in value.items() if name != "partition_by" or each}
+    return value
 
 
 def decode_operation(body: bytes | memoryview, lsn: int) -> Operation:

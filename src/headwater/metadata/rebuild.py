@@ -9,8 +9,9 @@
 
 PROMISE  Every row that is in the log can be read again, in the schema that it was written in, under its topic's name.
          A number that was ever given out, as far as log and checkpoint show, is never given out again.
-LOST     Policies and tables; topics and groups of which no frame is left; schema versions and partitions that came
-         after the last SCHEMA frame and never held a row; that a topic was deleted, unless a later one has its name.
+LOST     Policies, and tables with how they are partitioned; topics and groups of which no frame is left; schema
+         versions and partitions that came after the last SCHEMA frame and never held a row; that a topic was deleted,
+         unless a later one has its name.
 PURE     No I/O: whoever calls walks the log, and writes the operations into a journal.
 """
 

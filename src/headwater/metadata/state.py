@@ -2,7 +2,8 @@
 
 RULES    An operation applies or is refused with a reason, and a refused one changes nothing.
          Topic numbers rise from 1 and are never reused.  A name belongs to one topic at a time.  Schemas and
-         partitions are only added to.  A table stays.  The log's start only rises.
+         partitions are only added to.  A table stays, and so does how it was to be partitioned.  The log's start
+         only rises.
 PROMISE  The same operations in the same order give the same state, and the same packed bytes, everywhere.
          unpack(pack()) is the state itself.
 NOT HERE Whether a name or a schema is a good one: that is asked before an operation is made.
@@ -36,6 +37,7 @@ from headwater.metadata.operations import (
     SetPolicy,
     SetTable,
     TopicRecord,
+    encode_fields,
 )
 
 
@@ -59,7 +61,6 @@ class _Packed(Struct, forbid_unknown_fields=True):
     groups: list[Group]
 
 
-_encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Packed)
 
 
@@ -107,8 +108,8 @@ class MetadataState:
                 self._add_partitions(number, partitions)
             case SetPolicy(number, policy):
                 self.topics[number] = replace(self._topic(number), policy=policy)
-            case SetTable(number, table):
-                self._set_table(number, table)
+            case SetTable(number, table, partition_by):
+                self._set_table(number, table, partition_by)
             case DeleteTopic(number, deleted_us):
                 topic = self._topic(number)
                 del self.topics[number], self.numbers[topic.name]
@@ -162,13 +163,13 @@ class MetadataState:
             _refuse(f"{topic.name!r} has {topic.partitions} partitions: they are added to, not cut to {partitions}")
         self.topics[number] = replace(topic, partitions=partitions)
 
-    def _set_table(self, number: int, table: str) -> None:
+    def _set_table(self, number: int, table: str, partition_by: tuple[str, ...]) -> None:
         topic = self._topic(number)
         if topic.table is not None:
             _refuse(f"{topic.name!r} lands in {topic.table!r} and stays there", Conflict)
         if not table:
             _refuse("the name of a table is not empty")
-        self.topics[number] = replace(topic, table=table)
+        self.topics[number] = replace(topic, table=table, partition_by=partition_by)
 
     def _forget(self, numbers: tuple[int, ...]) -> None:
         for number in numbers:
@@ -192,7 +193,7 @@ class MetadataState:
     # In a checkpoint -------------------------------------------------------------------------
 
     def pack(self) -> bytes:
-        return _encoder.encode(
+        return encode_fields(
             _Packed(
                 self.lsn,
                 self.log_start,

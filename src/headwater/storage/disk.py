@@ -144,6 +144,29 @@ def _sync_directory(path: str) -> None:
         descriptor.close()
 
 
+def sync_files(paths: Sequence[str]) -> None:
+    """Make files that somebody else wrote durable, by their absolute paths: their bytes, and their names with those of
+    the directories above them."""
+    directories: set[str] = set()
+    for path in paths:
+        descriptor = _open_descriptor(path, os.O_RDONLY)
+        try:
+            _sync_all(descriptor.fd)
+        finally:
+            descriptor.close()
+        above = os.path.dirname(path)
+        while above not in directories:
+            directories.add(above)
+            above = os.path.dirname(above)
+    # The deepest first: a directory's own name is in the one above it.
+    for directory in sorted(directories, key=len, reverse=True):
+        try:
+            _sync_directory(directory)
+        except PermissionError:
+            # A directory that we may not read was made by somebody else: its names are theirs to sync.
+            continue
+
+
 class DiskFile:
     """One open file."""
 

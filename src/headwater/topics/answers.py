@@ -73,6 +73,7 @@ class TopicDescription:
     time_column: str | None
     policy: Policy
     table: str | None
+    partition_by: tuple[str, ...]
     offsets: dict[int, OffsetRange]
     rows: int
     """Offsets from the first to the next, over all partitions: rows that compaction removed are counted."""
@@ -110,6 +111,24 @@ class TopicStatus:
 
 
 @dataclass(frozen=True)
+class LandingStatus:
+    """How far a topic's table has come, as the ledger says."""
+
+    topic: str
+    table: str
+    landed_lsn: int
+    verified_lsn: int
+    lag_rows: int
+    """About how many rows the log holds that the table does not."""
+    lag_bytes: int
+    lag_s: float
+    """How old the oldest of them is."""
+    halted: str = ""
+    """The cause of a halt: docs/landing.md says what to do."""
+    message: str = ""
+
+
+@dataclass(frozen=True)
 class Status:
     """A data directory at a glance."""
 
@@ -133,5 +152,7 @@ class Status:
     producers: int
     sources: dict[str, SourcePosition]
     deleted_topics: int
+    landing: list[LandingStatus] = field(default_factory=list)
+    """One a topic with a table, by name."""
     notes: list[str] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)

@@ -39,7 +39,7 @@ from headwater.topics.compaction import (
     compact_topics,
     compactable_segments,
 )
-from headwater.topics.retention import ClockCaution, VerifiedLsn, releases
+from headwater.topics.retention import ClockCaution, Landings, releases
 
 logger = logging.getLogger("headwater.topics")
 
@@ -81,7 +81,7 @@ class Cleanup:
         pins: Pins,
         record_intent: RecordIntent,
         forget_topics: ForgetTopics,
-        verified_lsn: VerifiedLsn,
+        landings: Landings,
         caution: ClockCaution,
         clock: Clock,
         settings: LogSettings,
@@ -90,7 +90,7 @@ class Cleanup:
         self._pins = pins
         self._deletion = Deletion(log, pins=pins, record_intent=record_intent, clock=clock, settings=settings)
         self._forget_topics = forget_topics
-        self._verified_lsn = verified_lsn
+        self._landings = landings
         self._caution = caution
         self._clock = clock
         self._settings = settings
@@ -101,7 +101,7 @@ class Cleanup:
     def notes(self) -> tuple[str, ...]:
         """What a status should say about cleanup now."""
         note = self._caution.note(self._open_for_s())
-        return (note,) if note else ()
+        return ((note,) if note else ()) + self._landings.notes()
 
     def run(
         self,
@@ -160,7 +160,7 @@ class Cleanup:
             deleted,
             uses,
             now_us=self._clock.now_us(),
-            verified_lsn=self._verified_lsn,
+            landings=self._landings,
             may_expire_by_age=self._may_expire(),
             grace_s=self._settings.deletion_grace_s,
         )
@@ -207,7 +207,7 @@ class Cleanup:
         if reach is None:
             return True
         if topic.table is not None:
-            last_lsn = Lsn(min(last_lsn, self._verified_lsn(topic)))
+            last_lsn = Lsn(min(last_lsn, self._landings.verified_lsn(topic)))
         if last_lsn > reach.up_to_lsn:
             return True
         if reach.oldest_tombstone_us is None or not self._may_expire():
@@ -223,7 +223,7 @@ class Cleanup:
             pins=self._pins,
             now_us=self._clock.now_us(),
             covered_lsn=covered_lsn,
-            verified_lsn=self._verified_lsn,
+            verified_lsn=self._landings.verified_lsn,
             may_expire_by_age=self._may_expire(),
         )
         self._reached.update(report.finished)

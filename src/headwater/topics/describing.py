@@ -32,6 +32,7 @@ def describe_topic(engine: Engine, topic: TopicRecord) -> TopicDescription:
         time_column=topic.time_column,
         policy=topic.policy,
         table=topic.table,
+        partition_by=topic.partition_by,
         offsets=offsets,
         rows=sum(each.next - each.first for each in offsets.values()),
         bytes=_bytes_by_topic(engine).get(topic.number, (0, 0))[0],

@@ -12,17 +12,16 @@ NOT HERE How it looks to a user: api.py.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
 
 from headwater.clock import Clock, Entropy
-from headwater.errors import Closed, Conflict, HeadwaterError, LogLocked, RowsUnlanded, UnknownTopic
+from headwater.errors import Closed, Conflict, LogLocked, RowsUnlanded, UnknownTopic
 from headwater.ids import Lsn
 from headwater.log.deletion import DeletionIntent
 from headwater.log.index import partition_key
@@ -60,20 +59,11 @@ from headwater.topics.requests import (
     TopicRequest,
     group_offsets,
 )
-from headwater.topics.retention import ClockCaution
+from headwater.topics.retention import NOTHING_LANDED, ClockCaution, Landings
 from headwater.topics.shard import Shard
 from headwater.topics.told import appended, committed_transaction, source_position
 from headwater.topics.topic import NewTopic, plan_alteration, plan_topics
-
-logger = logging.getLogger("headwater.topics")
-
-LandedLsn = Callable[[TopicRecord], int]
-"""Up to which LSN a topic's rows have been shown to be in its table; 0: none."""
-
-
-def nothing_landed(topic: TopicRecord) -> int:
-    """Where nobody lands, nothing has been."""
-    return 0
+from headwater.topics.upkeep import Upkeep
 
 
 class Engine:
@@ -87,12 +77,12 @@ class Engine:
         settings: Settings,
         clock: Clock,
         entropy: Entropy,
-        landed_lsn: LandedLsn = nothing_landed,
+        landings: Landings = NOTHING_LANDED,
     ) -> None:
         self.settings = settings
         self.clock = clock
         self._entropy = entropy
-        self._landed_lsn = landed_lsn
+        self._landings = landings
         self._claimed = False
         self._closed = False
         self._owning = threading.RLock()
@@ -106,8 +96,8 @@ class Engine:
         self.pins = Pins(files, entropy=entropy)
         self._preparation = Preparation(settings, self._rejected_topic)
         self._cleanup: Cleanup | None = None
-        self._upkeep: threading.Thread | None = None
-        self._stopping = threading.Event()
+        self._upkeep: Upkeep | None = None
+        self._rolls_seen = 0
 
     # Opening -----------------------------------------------------------------------------------
 
@@ -231,7 +221,7 @@ class Engine:
             topic = self.topic(name)
 
             # Asked before, because a catalog may take its time.
-            landed_lsn = self._landed_lsn(topic) if topic.table is not None and not force else None
+            landed_lsn = self._landings.verified_lsn(topic) if topic.table is not None and not force else None
 
             def delete() -> None:
                 if landed_lsn is not None:
@@ -354,15 +344,24 @@ class Engine:
                 told_as=lambda told: appended(topic, told),
             )
         self.claim()
-        self.shard.keep_up()
+        self._keep_up()
         self.shard.log.submit_future(request)
         return future
 
     def _submit(self, request: TopicRequest) -> Any:
         self.claim()
         told = self.shard.log.submit(request)
-        self.shard.keep_up()
+        self._keep_up()
         return told
+
+    def _keep_up(self) -> None:
+        """What may be due after a commit: a checkpoint, and, where a segment was sealed, a look at what may go."""
+        self.shard.keep_up()
+        rolls = self.shard.log.counters.rolls
+        if rolls != self._rolls_seen:
+            self._rolls_seen = rolls
+            if self._upkeep is not None:
+                self._upkeep.wake()
 
     def _nothing_appended(self, topic: TopicRecord) -> Appended:
         """No row, no write: the answer says where the log is."""
@@ -537,7 +536,7 @@ class Engine:
                     pins=self.pins,
                     record_intent=self._record_intent,
                     forget_topics=lambda numbers: self.journal.append([ForgetTopics(tuple(numbers))]),
-                    verified_lsn=self._landed_lsn,
+                    landings=self._landings,
                     caution=self._caution,
                     clock=self.clock,
                     settings=self.settings.log,
@@ -553,18 +552,8 @@ class Engine:
         self._caution = ClockCaution(opened_us=self.clock.now_us(), newest_append_time_us=newest_us)
         self._cleaning()
         if self.settings.upkeep_interval_s > 0:
-            self._upkeep = threading.Thread(target=self._keep_up, name="headwater-upkeep", daemon=True)
+            self._upkeep = Upkeep(self.cleanup, self.settings.upkeep_interval_s)
             self._upkeep.start()
-
-    def _keep_up(self) -> None:
-        while not self._stopping.wait(self.settings.upkeep_interval_s):
-            try:
-                self.cleanup()
-            except Closed:
-                return
-            except HeadwaterError as error:
-                # Whoever appends or reads next meets the same trouble and is told; the log is as it was.
-                logger.warning("upkeep did not run: %s", error)
 
     def flush(self) -> None:
         """Return when everything that was asked for before is durable, or was refused."""
@@ -581,9 +570,8 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
-        self._stopping.set()
-        if self._upkeep is not None and self._upkeep.is_alive():
-            self._upkeep.join()
+        if self._upkeep is not None:
+            self._upkeep.stop()
         try:
             self.shard.close()
         finally:

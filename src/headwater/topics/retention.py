@@ -2,21 +2,25 @@
 
     by age       a sealed segment's rows go once its last frame is older than `retention_s`
     by size      while a topic has more than `retention_bytes`, the rows in its oldest sealed segment go
+    landed       rows of a topic with a table go once they are verified there, or, where it has a retention, as long
+                 after their verification as that says
     deleted      all of a deleted topic goes
-    otherwise    rows are kept: where there is no retention, and where the policy is "compact" alone
+    otherwise    rows are kept: without a table and a retention, and where the policy is "compact" alone
 
 PROMISE  Of a topic with a table nothing above its verified landed LSN is released, and only what lies at or below
          it counts towards a size.
-         While the clock cannot be trusted nothing is released by age (ClockCaution).
+         While the clock cannot be trusted nothing is released by age (ClockCaution).  A landing without a retention is
+         not an age: a log that is opened once in two days would else keep for ever what has landed.
 ORDER    A release is of a prefix of the topic: up to an LSN.
 NOT HERE When a segment goes, and what else keeps it (pins, grace, checkpoints): log/deletion.py.
-         Letting go of rows because they have landed: whoever lands them knows since when they may go.
+         What has landed, and when it was verified: whoever keeps the ledger says it (Landings).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from headwater.ids import Lsn
 from headwater.log.deletion import Release, SegmentUse
@@ -24,6 +28,38 @@ from headwater.metadata.operations import DeletedTopic, Policy, TopicRecord
 
 VerifiedLsn = Callable[[TopicRecord], int]
 """How far the rows of a topic are verified in its table; 0 where nothing has landed, or where that cannot be told."""
+
+
+class Landings(Protocol):
+    """What the tables are known to hold.  It answers at once and never raises: what it cannot tell is not verified."""
+
+    def verified_lsn(self, topic: TopicRecord) -> int:
+        """Up to which LSN the topic's rows have been shown to be in its table; 0: none."""
+        ...
+
+    def verified_before(self, topic: TopicRecord, before_us: int) -> tuple[int, int] | None:
+        """The greatest LSN that was verified at or before this time, and when it was."""
+        ...
+
+    def notes(self) -> tuple[str, ...]:
+        """What a status should say about them now."""
+        ...
+
+
+class NoLandings:
+    """Where nobody lands, nothing has landed."""
+
+    def verified_lsn(self, topic: TopicRecord) -> int:
+        return 0
+
+    def verified_before(self, topic: TopicRecord, before_us: int) -> tuple[int, int] | None:
+        return None
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+
+NOTHING_LANDED = NoLandings()
 
 _US = 1_000_000
 CLOCK_AHEAD_US_MAX = 86_400 * _US
@@ -68,7 +104,7 @@ def releases(
     uses: Sequence[SegmentUse],
     *,
     now_us: int,
-    verified_lsn: VerifiedLsn,
+    landings: Landings,
     may_expire_by_age: bool,
     grace_s: float = 0.0,
 ) -> dict[int, Release]:
@@ -80,13 +116,16 @@ def releases(
     found = {}
     for topic in topics:
         policy = topic.policy
-        if policy.cleanup == "compact" or (policy.retention_s is None and policy.retention_bytes is None):
-            emptied = _emptied(topic.number, uses)
-            if emptied is not None:
-                found[topic.number] = emptied
-            continue
-        upper = verified_lsn(topic) if topic.table is not None else None
-        release = _release(_parts(topic.number, uses, upper), policy, now_us, grace_s, may_expire_by_age)
+        ripe_us = now_us - round(grace_s * _US)
+        release: Release | None
+        if policy.cleanup == "compact":
+            release = _emptied(topic.number, uses)
+        elif topic.table is not None:
+            release = _landed(topic, uses, landings, ripe_us, may_expire_by_age)
+        elif policy.retention_s is None and policy.retention_bytes is None:
+            release = _emptied(topic.number, uses)
+        else:
+            release = _release(_parts(topic.number, uses, None), policy, ripe_us, may_expire_by_age)
         if release is not None:
             found[topic.number] = release
     newest = max((use.segment.last_lsn for use in uses), default=Lsn(0))
@@ -107,6 +146,27 @@ def _emptied(number: int, uses: Sequence[SegmentUse]) -> Release | None:
             break
         last_lsn = share.last_lsn
     return None if last_lsn is None else Release(last_lsn, 0)
+
+
+def _landed(
+    topic: TopicRecord, uses: Sequence[SegmentUse], landings: Landings, ripe_us: int, may_expire_by_age: bool
+) -> Release | None:
+    """What its table holds: as long after the verification as its retention says, or sooner if it is too much."""
+    policy = topic.policy
+    verified_lsn = landings.verified_lsn(topic)
+    by_size = _release(_parts(topic.number, uses, verified_lsn), policy, ripe_us, may_expire_by_age=False)
+    if policy.retention_s is None:
+        if policy.retention_bytes is not None:
+            return by_size
+        kept_us = 0
+    elif may_expire_by_age:
+        kept_us = round(policy.retention_s * _US)
+    else:
+        return by_size
+    verified = landings.verified_before(topic, ripe_us - kept_us)
+    if verified is None or (by_size is not None and by_size.lsn >= verified[0]):
+        return by_size
+    return Release(Lsn(verified[0]), verified[1] + kept_us)
 
 
 @dataclass(frozen=True)
@@ -146,10 +206,7 @@ def _parts(number: int, uses: Sequence[SegmentUse], upper: int | None) -> list[_
     return parts
 
 
-def _release(
-    parts: list[_Part], policy: Policy, now_us: int, grace_s: float, may_expire_by_age: bool
-) -> Release | None:
-    ripe_us = now_us - round(grace_s * _US)
+def _release(parts: list[_Part], policy: Policy, ripe_us: int, may_expire_by_age: bool) -> Release | None:
     exceeded_us = _exceeded_us(parts, policy.retention_bytes)
     found: Release | None = None
     for part, too_much_since_us in zip(parts, exceeded_us, strict=True):

@@ -37,6 +37,7 @@ from headwater.topics.schema import (
     schema_of,
     unpack_schema,
 )
+from headwater.topics.table_partitions import checked_parts
 
 Duration = str | float | timedelta
 
@@ -51,6 +52,7 @@ class NewTopic:
     key: str | Sequence[str] | None = None
     time: str | None = None
     table: str | None = None
+    partition_by: str | Sequence[str] | None = None
     cleanup: str | None = None
     retention: Duration | None = None
     retention_bytes: int | str | None = None
@@ -101,6 +103,7 @@ def _record(new: NewTopic, number: int, partitions_default: int, now_us: int, to
     if policy.cleanup != "delete" and not key:
         raise InvalidRequest(f"{new.name!r} has no key, so it cannot be compacted: give key=", topic=new.name)
     _check_table(new.table)
+    partition_by = _partition_by(new.partition_by, schema, new.table) or ()
     return TopicRecord(
         number=number,
         name=new.name,
@@ -112,6 +115,7 @@ def _record(new: NewTopic, number: int, partitions_default: int, now_us: int, to
         time_column=new.time,
         policy=policy,
         table=new.table,
+        partition_by=partition_by,
     )
 
 
@@ -121,6 +125,8 @@ def _check_same(there: TopicRecord, wanted: NewTopic) -> None:
     _check_equal(there, "key", key, there.key)
     _check_equal(there, "time", wanted.time, there.time_column)
     _check_equal(there, "table", wanted.table, there.table)
+    present = unpack_schema(there.schemas[-1])
+    _check_equal(there, "partition_by", _partition_by(wanted.partition_by, present, there.table), there.partition_by)
     if wanted.partitions is not None:
         _check_equal(there, "partitions", _checked_partitions(wanted.partitions), there.partitions)
     policy = wanted.policy(there.policy)
@@ -172,6 +178,7 @@ def plan_alteration(
     widen: Mapping[str, object] | None = None,
     partitions: int | None = None,
     table: str | None = None,
+    partition_by: str | Sequence[str] | None = None,
     cleanup: str | None = None,
     retention: Duration | None = None,
     retention_bytes: int | str | None = None,
@@ -199,13 +206,21 @@ def plan_alteration(
         if policy.cleanup != "delete" and not there.key:
             raise InvalidRequest(f"{there.name!r} has no key, so it cannot be compacted", topic=there.name)
         operations.append(SetPolicy(there.number, policy))
+    parts = _partition_by(partition_by, after, table or there.table)
     if table is not None and table != there.table:
         _check_table(table)
         if there.table is not None:
             raise InvalidRequest(
                 f"{there.name!r} lands in {there.table!r}, and stays there", topic=there.name, table=table
             )
-        operations.append(SetTable(there.number, table))
+        operations.append(SetTable(there.number, table, parts or ()))
+    elif parts is not None and parts != there.partition_by:
+        raise InvalidRequest(
+            f"how {there.table!r} is partitioned was said when {there.name!r} got it: change the table itself, with "
+            "ALTER TABLE; landings follow it",
+            topic=there.name,
+            table=there.table,
+        )
     return operations
 
 
@@ -245,6 +260,14 @@ def _checked_partitions(given: object) -> int:
     if isinstance(given, bool) or not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidRequest(f"a topic has 1 to {PARTITIONS_MAX:,} partitions", partitions=partitions)
     return partitions
+
+
+def _partition_by(given: object, schema: pa.Schema, table: str | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if table is None:
+        raise InvalidRequest("partition_by is of a table: give table= too")
+    return checked_parts(given, schema)
 
 
 def _check_table(table: str | None) -> None:

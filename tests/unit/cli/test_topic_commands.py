@@ -41,7 +41,8 @@ def test_a_first_topic_makes_the_data_directory(tmp_path: Path) -> None:
 def test_every_option_reaches_the_topic(tmp_path: Path) -> None:
     told = run_json(
         tmp_path, "topic", "create", "c", "--schema", "a:int64,b:string,at:timestamp?", "--key", "a, b",
-        "--partitions", "3", "--time", "at", "--table", "crm.c", "--cleanup", "both", "--retention", "7d",
+        "--partitions", "3", "--time", "at", "--table", "crm.c",
+        "--partition-by", "day(at)", "--partition-by", "bucket(4, a)", "--cleanup", "both", "--retention", "7d",
         "--retention-bytes", "1000000", "--tombstones", "2h", "--changes-retention", "90d",
     )  # fmt: skip
 
@@ -49,6 +50,7 @@ def test_every_option_reaches_the_topic(tmp_path: Path) -> None:
     assert told["created"] is True
     assert (topic["key"], topic["partitions"], topic["time_column"]) == (["a", "b"], 3, "at")
     assert topic["table"] == "crm.c"
+    assert topic["partition_by"] == ["day(at)", "bucket(4, a)"]
     assert topic["policy"] == {
         "cleanup": "both",
         "retention_s": 7 * 86_400.0,
@@ -181,7 +183,8 @@ def test_an_unknown_topic_says_which_are_near_and_how_to_make_it(data: Path) -> 
     ],
 )
 def test_a_policy_is_a_few_words(policy: Policy, text: str) -> None:
-    assert policy_text(policy) == text
+    assert policy_text(policy, None) == text
+    assert policy_text(policy, "lake.t") == text.replace("kept", "landed")
 
 
 @pytest.mark.parametrize(

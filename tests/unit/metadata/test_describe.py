@@ -8,7 +8,7 @@ from base64 import b64decode
 import pytest
 
 from headwater.metadata.describe import operation_content, operation_text
-from headwater.metadata.operations import ForgetTopics, Operation, Policy, SetLogStart, SetPolicy
+from headwater.metadata.operations import ForgetTopics, Operation, Policy, SetLogStart, SetPolicy, SetTable
 from tests.unit.metadata.small_journals import ONE_OF_EACH, create
 
 LINES = [
@@ -41,7 +41,9 @@ def test_what_is_long_is_told_short() -> None:
     assert operation_text(SetLogStart(9, ())) == "set_log_start LSN 9"
     assert operation_text(ForgetTopics((4, 5))) == "forget_topics topics 4, 5"
     assert operation_text(SetPolicy(1, Policy())) == "set_policy topic 1: cleanup delete"
-    assert "table lake.t" in operation_text(create(1, table="lake.t"))
+    assert "table lake.t;" in operation_text(create(1, table="lake.t"))
+    assert "table lake.t by day(at), id;" in operation_text(create(1, table="lake.t", partition_by=("day(at)", "id")))
+    assert operation_text(SetTable(1, "lake.t", ("id",))) == "set_table topic 1: lake.t by id"
 
 
 @pytest.mark.parametrize("operation", ONE_OF_EACH, ids=LINES)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import asdict
 
 from headwater.errors import DamagedLog, UnknownFormat
-from headwater.metadata.operations import CreateGroup, Operation, decode_operation, encode_operation
-from tests.unit.metadata.small_journals import ONE_OF_EACH
+from headwater.metadata.operations import CreateGroup, Operation, SetTable, decode_operation, encode_operation
+from tests.unit.metadata.small_journals import ONE_OF_EACH, create
 
 
 @pytest.mark.parametrize("operation", ONE_OF_EACH, ids=lambda operation: type(operation).__name__)
@@ -22,6 +23,22 @@ def test_a_body_is_a_map_that_names_its_operation_so_that_anyone_can_read_it() -
     body = encode_operation(CreateGroup("billing", 7))
 
     assert msgspec.msgpack.decode(body) == {"op": "create_group", "name": "billing", "created_us": 7}
+
+
+def test_how_a_table_is_partitioned_is_written_only_where_it_was_said() -> None:
+    # An older version, which refuses a field that it does not know, then reads all others.
+    plain, parted = create(1, table="lake.t"), create(1, table="lake.t", partition_by=("day(at)",))
+
+    assert "partition_by" not in msgspec.msgpack.decode(encode_operation(plain))["topic"]
+    assert "partition_by" not in msgspec.msgpack.decode(encode_operation(SetTable(1, "lake.t")))
+    assert encode_operation(plain) == msgspec.msgpack.encode(
+        {
+            "op": "create_topic",
+            "topic": {key: value for key, value in asdict(plain.topic).items() if value != () or key != "partition_by"},
+        }
+    )
+    for operation in (parted, SetTable(1, "lake.t", ("day(at)",))):
+        assert decode_operation(encode_operation(operation), 1) == operation
 
 
 def test_an_operation_of_a_later_version_is_refused_as_such() -> None:

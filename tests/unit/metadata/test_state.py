@@ -168,6 +168,17 @@ def test_a_packed_state_is_read_back_as_it_was() -> None:
     assert MetadataState.unpack(MetadataState().pack()) == MetadataState()
 
 
+def test_a_state_says_how_a_table_is_partitioned_and_nothing_where_it_was_not_said() -> None:
+    state = folded([create(1), create(2), create(3, table="lake.c", partition_by=("id",))])
+    state.apply(4, SetTable(1, "lake.a", ("day(at)", "bucket(4, id)")))
+    state.apply(5, SetTable(2, "lake.b"))
+
+    assert [each.partition_by for each in state.topics.values()] == [("day(at)", "bucket(4, id)"), (), ("id",)]
+    assert MetadataState.unpack(state.pack()) == state
+    told = ["partition_by" in topic for topic in msgspec.msgpack.decode(state.pack())["topics"]]
+    assert told == [True, False, True]
+
+
 def test_equal_states_are_equal_bytes_whatever_order_they_were_made_in() -> None:
     one = folded([create(1), CreateGroup("a", 1), CreateGroup("b", 2), create(2), AddPartitions(1, 2)])
     other = folded([create(1), create(2), AddPartitions(1, 2), CreateGroup("b", 2), CreateGroup("a", 1)])

@@ -25,6 +25,7 @@ from headwater.settings import LogSettings, Settings
 from headwater.storage.simulated import SimulatedFiles
 from headwater.topics.engine import Engine
 from headwater.topics.requests import GroupOffset, Identity, PartitionRows, SourceAt, Told, TopicRequest
+from tests.unit.topics.known_landings import KnownLandings
 
 WAIT_S = 20.0
 """Nothing in these tests takes long: whoever waits so long waits for ever."""
@@ -53,8 +54,7 @@ class World:
     clock: ManualClock = field(default_factory=ManualClock)
     settings: Settings = QUIET
     seed: int = 1
-    landed: dict[int, int] = field(default_factory=dict)
-    """By topic number, up to which LSN its rows are in its table."""
+    landings: KnownLandings = field(default_factory=KnownLandings)
     engines: list[Engine] = field(default_factory=list)
 
     def engine(self) -> Engine:
@@ -65,7 +65,7 @@ class World:
             settings=self.settings,
             clock=self.clock,
             entropy=Random(self.seed).randbytes,
-            landed_lsn=lambda topic: self.landed.get(topic.number, 0),
+            landings=self.landings,
         )
         self.engines.append(engine)
         return engine

@@ -16,7 +16,7 @@ from headwater.ids import Lsn
 from headwater.metadata.operations import DeletedTopic, TopicRecord
 from headwater.topics.cleanup import Cleanup, CleanupReport
 from headwater.topics.compaction import Reach
-from headwater.topics.retention import ClockCaution, VerifiedLsn
+from headwater.topics.retention import NOTHING_LANDED, ClockCaution, Landings
 from tests.unit.log.small_logs import WAIT_S, crashing_at_every_call, rows, segment_names, simulated, spoil, stored
 from tests.unit.topics.keyed_logs import (
     DAY_S,
@@ -25,25 +25,25 @@ from tests.unit.topics.keyed_logs import (
     deleted_topic,
     keyed_topic,
     latest_of,
-    never_landed,
     open_stage,
     rows_of,
     stage,
     upsert,
     values_of,
 )
+from tests.unit.topics.known_landings import KnownLandings, landed_at_once
 
 BELIEVED = ClockCaution(0, 0)
 GRACE_S = 600.0
 
 
-def cleanup_of(on: Stage, *, caution: ClockCaution = BELIEVED, verified_lsn: VerifiedLsn = never_landed) -> Cleanup:
+def cleanup_of(on: Stage, *, caution: ClockCaution = BELIEVED, landings: Landings = NOTHING_LANDED) -> Cleanup:
     return Cleanup(
         on.log,
         pins=on.pins,
         record_intent=on.record_intent,
         forget_topics=on.forget_topics,
-        verified_lsn=verified_lsn,
+        landings=landings,
         caution=caution,
         clock=on.world.clock,
         settings=on.world.settings,
@@ -169,10 +169,52 @@ def test_of_a_topic_with_a_table_nothing_goes_before_it_has_landed() -> None:
     on.world.clock.advance(DAY_S)
 
     unlanded = run(on, [topic])
-    landed = run(on, [topic], cleanup=cleanup_of(on, verified_lsn=lambda asked: 2))
+    landed = run(on, [topic], cleanup=cleanup_of(on, landings=landed_at_once(1, 2)))
 
     assert (unlanded.deleted, unlanded.rows_removed) == ((), 0)
     assert (landed.deleted, landed.rows_removed) == ((name,), 2)
+
+
+def test_what_a_table_holds_goes_after_grace_without_any_retention() -> None:
+    topic = keyed_topic(key=(), cleanup="delete", table="lake.t")
+    on = stage()
+    first = sealed(on, (topic, {1: "a"}))
+    second = sealed(on, (topic, {2: "b"}))
+    landings = KnownLandings()
+    cleanup = cleanup_of(on, landings=landings)
+    landings.add(1, on.log.segments()[0].last_lsn, on.world.clock.now_us())
+
+    on.world.clock.advance(GRACE_S - 1)
+    early = run(on, [topic], cleanup=cleanup)
+    on.world.clock.advance(1)
+    ripe = run(on, [topic], cleanup=cleanup)
+
+    assert early.deleted == () and ripe.deleted == (first,)
+    assert ripe.kept == {second: "topics not released: 1"}
+    assert values_of(on.log, topic) == [(2, "b")]
+
+
+def test_one_topic_that_is_not_landed_does_not_hold_the_rows_of_others() -> None:
+    stuck, other = (keyed_topic(number, key=(), cleanup="delete", table=f"lake.t{number}") for number in (1, 2))
+    on = stage()
+    sealed(on, (stuck, {1: "a"}), (other, dict.fromkeys(range(50), "x" * 100)))
+    landings = landed_at_once(2, on.log.segments()[0].last_lsn)
+    before = sum(segment.bytes for segment in on.log.segments())
+    on.world.clock.advance(DAY_S)
+
+    report = run(on, [stuck, other], cleanup=cleanup_of(on, landings=landings))
+
+    assert len(report.drained) == 1 and report.rows_removed == 50
+    assert values_of(on.log, stuck) == [(1, "a")]
+    assert sum(segment.bytes for segment in on.log.segments()) < before / 2
+
+
+def test_what_the_landings_have_to_say_is_among_the_notes() -> None:
+    on = stage()
+    cleanup = cleanup_of(on, landings=KnownLandings(said=("the ledger cannot be read",)))
+
+    assert cleanup.notes() == ("the ledger cannot be read",)
+    assert cleanup.run(topics=[], deleted=[], log_start=Lsn(1), covered_lsn=Lsn(0)).notes == cleanup.notes()
 
 
 def test_readers_for_whom_something_stays_are_named() -> None:
@@ -296,14 +338,15 @@ def test_a_topic_with_nothing_new_is_not_read_again() -> None:
 def test_rows_that_have_landed_since_are_something_new() -> None:
     topic = keyed_topic(table="lake.t")
     on = stage()
-    verified = [0]
-    cleanup = cleanup_of(on, verified_lsn=lambda asked: verified[0])
+    landings = KnownLandings()
+    cleanup = cleanup_of(on, landings=landings)
     for value in "abc":
         upsert(on.log, topic, {1: value})
     on.log.roll()
 
     reports = []
-    for verified[0] in (0, 2, 2, 3, 4):
+    for lsn in (0, 2, 2, 3, 4):
+        landings.add(1, lsn)
         reports.append(run(on, [topic], cleanup=cleanup))
 
     assert [report.rows_removed for report in reports] == [0, 0, 0, 1, 1]

@@ -11,7 +11,7 @@ from tests.unit.topics.small_engines import PLAIN, World, engine_of, with_log
 
 def a_log(world: World) -> Log:
     log = world.log()
-    log.topic("b", PLAIN, partitions=2, table="sales.b", retention="7d")
+    log.topic("b", PLAIN, partitions=2, table="sales.b", partition_by="bucket(4, x)", retention="7d")
     log.topic("a", {"id": int}, key="id")
     for number in range(3):
         log["b"].append({"x": number}, partition=number % 2)
@@ -27,6 +27,7 @@ def test_a_topic_is_described_by_what_it_is_and_what_it_holds() -> None:
 
     assert (told.name, told.number, told.topic_id) == ("b", 1, engine_of(log).topic("b").topic_id.hex())
     assert (told.partitions, told.key, told.time_column, told.table) == (2, (), None, "sales.b")
+    assert told.partition_by == ("bucket(4, x)",)
     assert (told.schema_version, told.schema.names) == (2, ["x", "note"])
     assert told.created == time_of(world.clock.now_us())
     assert (told.offsets, told.rows) == ({0: (0, 2), 1: (0, 1)}, 3)

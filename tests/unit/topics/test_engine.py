@@ -277,7 +277,7 @@ def test_a_topic_with_a_table_is_not_deleted_while_rows_are_not_in_it_unless_by_
     with pytest.raises(RowsUnlanded) as refused:
         log.delete_topic("a")
     assert refused.value.facts["landed_lsn"] == 0
-    world.landed[1] = engine_of(log).durable_lsn()
+    world.landings.add(1, engine_of(log).durable_lsn())
     log.delete_topic("a")
     log.delete_topic("b", force=True)
     log.delete_topic("empty")

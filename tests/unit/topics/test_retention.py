@@ -12,8 +12,9 @@ from headwater.log import SegmentInfo
 from headwater.log.deletion import Release, SegmentUse, past_grace
 from headwater.log.device import TopicInSegment
 from headwater.metadata.operations import TopicRecord
-from headwater.topics.retention import ClockCaution, releases
+from headwater.topics.retention import NOTHING_LANDED, ClockCaution, releases
 from tests.unit.topics.keyed_logs import deleted_topic, keyed_topic
+from tests.unit.topics.known_landings import KnownLandings, landed_at_once
 
 NOW_US = 1_700_000_000_000_000
 HOUR_US = 3_600_000_000
@@ -39,7 +40,7 @@ def released(
     topic: TopicRecord,
     uses: list[SegmentUse],
     *,
-    verified: int = 0,
+    verified: int | list[tuple[int, int]] = 0,
     may_expire_by_age: bool = True,
     grace_s: float = 0.0,
     now_us: int = NOW_US,
@@ -49,7 +50,9 @@ def released(
         [],
         uses,
         now_us=now_us,
-        verified_lsn=lambda asked: verified if asked == topic else -1,
+        landings=landed_at_once(topic.number, verified)
+        if isinstance(verified, int)
+        else KnownLandings({topic.number: verified}),
         may_expire_by_age=may_expire_by_age,
         grace_s=grace_s,
     )
@@ -145,14 +148,69 @@ def test_a_topic_that_is_only_compacted_keeps_its_latest_rows_for_ever() -> None
     assert released(keyed_topic(cleanup="both", retention_s=0.0, retention_bytes=0), uses) is not None
 
 
-@pytest.mark.parametrize("retention", [{"retention_s": 0.0}, {"retention_bytes": 0}])
+@pytest.mark.parametrize("retention", [{}, {"retention_s": 0.0}, {"retention_bytes": 0}])
 def test_of_a_topic_with_a_table_nothing_above_the_verified_lsn_is_released(retention: dict[str, Any]) -> None:
     topic = keyed_topic(cleanup="delete", table="lake.t", **retention)
     uses = hourly(10, 10, 10)
 
     reached = [released(topic, uses, verified=verified) for verified in (0, 9, 10, 29, 30, 99)]
 
-    assert [each.lsn if each is not None else None for each in reached] == [None, None, 10, 20, 30, 30]
+    # By size whole segments go, because a size is counted by segments; else all that is verified.
+    wanted = [None, None, 10, 20, 30, 30] if "retention_bytes" in retention else [None, 9, 10, 29, 30, 99]
+    assert [each.lsn if each is not None else None for each in reached] == wanted
+
+
+LANDED = [(10, NOW_US - 3 * HOUR_US), (25, NOW_US - 2 * HOUR_US), (40, NOW_US - HOUR_US)]
+
+
+def test_a_topic_with_a_table_keeps_what_was_verified_within_the_grace_alone() -> None:
+    topic = keyed_topic(cleanup="delete", table="lake.t")
+
+    def after(grace_us: int) -> Release | None:
+        found = released(topic, hourly(10, 10, 10, 10), verified=LANDED, grace_s=grace_us / S)
+        assert found is None or past_grace({1: found}, NOW_US, grace_us / S)
+        return found
+
+    assert after(0) == after(HOUR_US) == Release(Lsn(40), NOW_US - HOUR_US)
+    assert after(HOUR_US + 1) == after(2 * HOUR_US) == Release(Lsn(25), NOW_US - 2 * HOUR_US)
+    assert after(3 * HOUR_US) == Release(Lsn(10), NOW_US - 3 * HOUR_US)
+    assert after(3 * HOUR_US + 1) is None
+
+
+def test_the_retention_of_a_topic_with_a_table_counts_from_the_verification() -> None:
+    topic = keyed_topic(cleanup="delete", table="lake.t", retention_s=2 * 3600.0)
+
+    # All its segments are older than the retention; what counts is when they were seen in the table.
+    assert released(topic, hourly(10, 10, 10, 10), verified=LANDED) == Release(Lsn(25), NOW_US)
+    assert released(topic, hourly(10, 10, 10, 10), verified=LANDED, grace_s=3600.0) == Release(
+        Lsn(10), NOW_US - HOUR_US
+    )
+    assert released(topic, hourly(10, 10, 10, 10), verified=LANDED[2:]) is None
+
+
+def test_of_a_landed_topics_age_and_size_the_one_that_reaches_further_counts() -> None:
+    uses = hourly(10, 10, 10, 10)
+
+    by_size = keyed_topic(cleanup="delete", table="lake.t", retention_s=3 * 3600.0, retention_bytes=15)
+    by_age = keyed_topic(cleanup="delete", table="lake.t", retention_s=3600.0, retention_bytes=35)
+
+    assert released(by_size, uses, verified=LANDED) == Release(Lsn(30), NOW_US - HOUR_US)
+    assert released(by_age, uses, verified=LANDED) == Release(Lsn(40), NOW_US)
+
+
+def test_a_landing_is_believed_while_the_clock_is_not_but_no_retention_after_it() -> None:
+    kept_for_a_while = keyed_topic(cleanup="delete", table="lake.t", retention_s=0.0)
+    not_kept = keyed_topic(cleanup="delete", table="lake.t")
+
+    assert released(kept_for_a_while, hourly(10), verified=LANDED, may_expire_by_age=False) is None
+    assert released(not_kept, hourly(10), verified=LANDED, may_expire_by_age=False) == Release(
+        Lsn(40), NOW_US - HOUR_US
+    )
+
+
+def test_what_is_only_compacted_stays_though_it_has_landed() -> None:
+    assert released(keyed_topic(cleanup="compact", table="lake.t"), hourly(10, 10), verified=LANDED) is None
+    assert released(keyed_topic(cleanup="both", table="lake.t"), hourly(10, 10), verified=LANDED) is not None
 
 
 def test_of_a_topic_with_a_table_only_what_has_landed_counts_towards_its_size() -> None:
@@ -165,9 +223,12 @@ def test_of_a_topic_with_a_table_only_what_has_landed_counts_towards_its_size() 
 def test_a_topic_without_a_table_is_not_asked_how_far_it_has_landed() -> None:
     topic = keyed_topic(cleanup="delete", retention_s=0.0)
 
-    found = releases([topic], [], hourly(10), now_us=NOW_US, verified_lsn=lambda asked: 1 // 0, may_expire_by_age=True)
+    landings = KnownLandings()
+
+    found = releases([topic], [], hourly(10), now_us=NOW_US, landings=landings, may_expire_by_age=True)
 
     assert found == {1: Release(Lsn(10), NOW_US)}
+    assert landings.asked == []
 
 
 def test_of_a_deleted_topic_everything_goes_since_it_was_deleted() -> None:
@@ -175,7 +236,7 @@ def test_of_a_deleted_topic_everything_goes_since_it_was_deleted() -> None:
     uses = [*hourly(10, 10)[:2], use(2, {1: 10}, age_us=0, sealed=False)]
 
     def go(uses: list[SegmentUse]) -> dict[int, Release]:
-        return releases([], [deleted], uses, now_us=NOW_US, verified_lsn=lambda asked: 0, may_expire_by_age=False)
+        return releases([], [deleted], uses, now_us=NOW_US, landings=NOTHING_LANDED, may_expire_by_age=False)
 
     assert go(uses) == {1: Release(Lsn(30), NOW_US - 5)}
     assert go(hourly(10, topic=2)) == {}

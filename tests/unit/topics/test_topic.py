@@ -58,6 +58,7 @@ def test_a_new_topic_with_everything() -> None:
         key="id",
         time="at",
         table="sales.a",
+        partition_by=["day(at)", "bucket(4, id)"],
         cleanup="both",
         retention="7d",
         retention_bytes="1GiB",
@@ -66,6 +67,7 @@ def test_a_new_topic_with_everything() -> None:
     )
 
     assert (made.partitions, made.key, made.time_column, made.table) == (7, ("id",), "at", "sales.a")
+    assert made.partition_by == ("day(at)", "bucket(4, id)")
     assert made.policy == Policy("both", 7 * 86_400.0, 1 << 30, 3_600.0, 90 * 86_400.0)
 
 
@@ -131,6 +133,8 @@ def test_a_schema_that_the_topic_has_had_is_the_topics() -> None:
         (NewTopic("a", SCHEMA, time="v"), "v"),
         (NewTopic("a", SCHEMA, table="bare"), "namespace"),
         (NewTopic("a", SCHEMA, table="x."), "namespace"),
+        (NewTopic("a", SCHEMA, table="x.y", partition_by="day(v)"), "does not take the type"),
+        (NewTopic("a", SCHEMA, partition_by="id"), "give table= too"),
     ],
 )
 def test_a_wish_that_cannot_be_is_refused(wrong: NewTopic, why: str) -> None:
@@ -200,6 +204,29 @@ def test_everything_else_that_may_change() -> None:
 def test_what_would_lose_or_change_rows_is_refused(change: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         plan_alteration(topic(), **change)
+
+
+def test_a_table_is_partitioned_as_was_said_with_it() -> None:
+    (operation,) = plan_alteration(topic(), table="x.y", partition_by="bucket(4, id)")
+    assert operation == SetTable(1, "x.y", ("bucket(4, id)",))
+    there = topic(table="x.y", partition_by=["v"])
+    assert plan_alteration(there, partition_by="v") == []
+    assert (
+        plan(with_topics(NewTopic("a", SCHEMA, table="x.y", partition_by="v")), NewTopic("a", partition_by=["v"])) == []
+    )
+
+    with pytest.raises(InvalidRequest, match="was said when 'a' got it"):
+        plan_alteration(there, partition_by="id")
+    with pytest.raises(InvalidRequest, match="give table= too"):
+        plan_alteration(topic(), partition_by="id")
+    with pytest.raises(TopicExists, match="another partition_by"):
+        plan(with_topics(NewTopic("a", SCHEMA, table="x.y")), NewTopic("a", partition_by="id"))
+
+
+def test_a_column_that_comes_with_a_table_may_partition_it() -> None:
+    operations = plan_alteration(topic(), add={"region": str}, table="x.y", partition_by="region")
+
+    assert operations[1:] == [SetTable(1, "x.y", ("region",))]
 
 
 def test_a_topic_stays_with_its_table() -> None:

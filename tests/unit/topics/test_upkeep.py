@@ -10,6 +10,7 @@ import pytest
 
 from headwater.clock import SystemClock
 from headwater.errors import Closed, Unavailable
+from headwater.topics import upkeep
 from headwater.topics.engine import Engine
 from tests.unit.topics.small_engines import PLAIN, QUIET, WAIT_S, World, engine_of
 
@@ -91,3 +92,25 @@ def test_notes_are_given_by_an_owner_only() -> None:
     log = World().log()
 
     assert engine_of(log).cleanup_notes() == ()
+
+
+def test_a_sealed_segment_wakes_the_upkeep_before_its_interval_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    cleaned = threading.Semaphore(0)
+    monkeypatch.setattr(Engine, "cleanup", lambda self: cleaned.release())
+    monkeypatch.setattr(upkeep, "PAUSE_S", 0.001)
+    world = World(settings=replace(QUIET, upkeep_interval_s=3600))
+    log = world.log()
+    log.topic("a", PLAIN)
+    log["a"].append({"x": 1})
+    assert not cleaned.acquire(timeout=0.05), "nothing has happened yet"
+
+    engine_of(log).shard.log.roll()
+    log["a"].append({"x": 2})
+
+    assert cleaned.acquire(timeout=WAIT_S)
+    assert not cleaned.acquire(timeout=0.05), "once is enough"
+    log["a"].append_future({"x": 3}).result(WAIT_S)
+    engine_of(log).shard.log.roll()
+    log["a"].append_future({"x": 4}).result(WAIT_S)
+    assert cleaned.acquire(timeout=WAIT_S)
+    log.close()

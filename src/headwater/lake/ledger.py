@@ -1,0 +1,95 @@
+"""The ledger: a log of its own, on the same frames, whose lock is held only while records are written.
+
+    ledger.record([Landed(...)])      durable when it returns
+    ledger.state()                    what it says now
+
+PROMISE  Landers in any number of processes write it in turn, and need nothing from the owner of the topics' log.
+         A record is applied to the state only once it is durable, in the order of the ledger.
+THREADS  Safe for any number of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from headwater.clock import Clock, Entropy
+from headwater.errors import LogLocked, Unavailable
+from headwater.frames.frame import Kind
+from headwater.ids import Lsn
+from headwater.lake.ledger_records import LedgerRecord, pack_ledger_record, unpack_ledger_record
+from headwater.lake.ledger_state import LedgerState
+from headwater.log.drafts import Draft
+from headwater.log.frame_log import FrameLog, open_log
+from headwater.settings import MIB, LogSettings
+from headwater.storage.files import Files
+
+DIRECTORY = "ledger"
+SETTINGS = LogSettings(
+    # An index is saved at every close, and a ledger is closed after every record: small segments keep that small.
+    segment_size_bytes_max=4 * MIB,
+    write_body_bytes_max=4 * MIB,
+    segment_age_s_max=float("inf"),
+    reserve_bytes=0,
+)
+LOCK_TIMEOUT_S = 30.0
+_LOCK_POLL_S = 0.01
+
+
+class LandingLedger(Protocol):
+    """What landings need of a ledger; the simulator has one that can be stopped between any two records."""
+
+    def record(self, records: Sequence[LedgerRecord]) -> None: ...
+
+    def state(self) -> LedgerState: ...
+
+
+class Ledger:
+    def __init__(self, files: Files, *, clock: Clock, entropy: Entropy, directory: str = DIRECTORY) -> None:
+        self._files = files
+        self._clock = clock
+        self._entropy = entropy
+        self._directory = directory
+        self._reading = threading.RLock()
+        self._writing = threading.Lock()
+        self._waiting = threading.Event()
+        self._reader: FrameLog | None = None
+        self._state = LedgerState()
+
+    def record(self, records: Sequence[LedgerRecord]) -> None:
+        """Write these records as one write: all of them are durable when it returns, or none is."""
+        if not records:
+            return
+        drafts = [Draft(Kind.LEDGER, pack_ledger_record(record)) for record in records]
+        deadline_s = self._clock.monotonic_s() + LOCK_TIMEOUT_S
+        with self._writing:
+            while True:
+                try:
+                    with self._open() as log:
+                        log.append(drafts)
+                    return
+                except LogLocked as error:
+                    if self._clock.monotonic_s() >= deadline_s:
+                        raise Unavailable("the ledger stays locked by another lander", **error.facts) from error
+                    self._waiting.wait(_LOCK_POLL_S)
+
+    def state(self) -> LedgerState:
+        """What the ledger says now.  It is the ledger's own: look at it, and do not change it."""
+        with self._reading:
+            if self._reader is None:
+                self._reader = self._open()
+            for frame in self._reader.read(Lsn(self._state.lsn + 1)):
+                if frame.header.kind == Kind.LEDGER:
+                    self._state.apply(unpack_ledger_record(frame.body))
+                self._state.lsn = frame.lsn
+            return self._state
+
+    def close(self) -> None:
+        with self._reading:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+
+    def _open(self) -> FrameLog:
+        return open_log(self._files, self._directory, settings=SETTINGS, clock=self._clock, entropy=self._entropy)

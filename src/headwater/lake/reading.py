@@ -1,0 +1,302 @@
+"""Byte runs of a segment, read once for all topics that are wanted from them: rows in the columns of their tables.
+
+PROMISE  Rows of a topic after its `lsn_from` and up to its `lsn_to`, each once, in LSN order; frames of other topics
+         and LSNs are passed over by their headers, and their bodies are not looked at.
+         Rows of older schema versions come in the newest; all are in the one Arrow schema that the caller gives.
+         The frames of a run follow each other: every LSN is there, and each frame names the one before it.
+FAULTS   A frame with rows that cannot be read fails its topic alone.  Where it cannot be told whose frame it is, or
+         the file is gone (a rewrite has replaced it), every topic of the work fails, and the round plans it again.
+VECTORS  What is done for each frame is its checksum and Arrow's own decoding; small frames are put together first,
+         and the system's columns are made for all rows of a topic at once.
+NOT HERE Which runs: plan.py and source.py.  Writing rows: data_files.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import CorruptData, HeadwaterError, UnknownFormat
+from headwater.frames.bodies import unpack_gap
+from headwater.frames.frame import Flag, Header, Kind, NoFrame, chain_value
+from headwater.lake.work import LandWork, TopicWork
+from headwater.log.segment import Opening, Scan, read_opening
+from headwater.storage.disk import DiskFiles
+from headwater.storage.files import File
+from headwater.topics.batches import decode_rows
+from headwater.topics.schema import adapt, unpack_schema
+
+_CHUNK_BYTES = 4 * 1024 * 1024
+_TOGETHER_ROWS = 65_536
+"""Frames are put together until they have so many rows; a frame with a quarter of them stays as it lies."""
+_DATA, _SPARSE, _GAP = int(Kind.DATA), int(Kind.SPARSE), int(Kind.GAP)
+_TOMBSTONES = int(Flag.TOMBSTONES)
+
+
+@dataclass(frozen=True)
+class TopicRows:
+    """The rows of one topic."""
+
+    rows: pa.Table
+    max_lsn: int = 0
+    """The highest LSN of a row; 0: there are none."""
+    time_max_us: int | None = None
+
+
+@dataclass(frozen=True)
+class ReadRows:
+    topics: dict[int, TopicRows]
+    """By topic number; those with an error are not in it."""
+    errors: Mapping[int, str]
+    bytes_read: int
+
+
+def read_rows(work: LandWork, columns: Mapping[int, pa.Schema]) -> ReadRows:
+    """The rows of each topic, in its table's columns; `columns` are by topic number, names as the topic has them."""
+    reading = _Reading(work)
+    try:
+        reading.read()
+    except (OSError, HeadwaterError) as error:
+        reason = f"{work.segment}: {error}"
+        return ReadRows({}, {topic.number: reason for topic in work.topics}, reading.bytes_read)
+    topics: dict[int, TopicRows] = {}
+    for topic in work.topics:
+        if topic.number not in reading.errors:
+            topics[topic.number] = reading.frames[topic.number].rows(work.shard, columns[topic.number])
+    return ReadRows(topics, reading.errors, reading.bytes_read)
+
+
+class _Reading:
+    """One pass over the runs of a work."""
+
+    def __init__(self, work: LandWork) -> None:
+        self._work = work
+        self._file = _CountedReads()
+        self.frames = {topic.number: _TopicFrames(topic) for topic in work.topics}
+        self.errors: dict[int, str] = {}
+
+    @property
+    def bytes_read(self) -> int:
+        return self._file.bytes_read
+
+    def read(self) -> None:
+        file = DiskFiles(self._work.directory).open(f"log/{self._work.segment}")
+        try:
+            self._file.file = file
+            opening = read_opening(self._file.as_file)
+            if isinstance(opening, NoFrame):
+                raise CorruptData(f"the segment's header cannot be read: {opening.value}; run `headwater log verify`")
+            for start, end in self._work.runs:
+                self._read_run(opening, start, end)
+        finally:
+            file.close()
+
+    def _read_run(self, opening: Opening, start: int, end: int) -> None:
+        is_wanted = _wanted_of(self._work.topics)
+        lsn = chain = None
+        position = start
+        while position < end:
+            scan = Scan(
+                self._file.as_file,
+                position,
+                end,
+                opening.salted,
+                chunk_bytes=_CHUNK_BYTES,
+                reuse=False,
+                wanted=is_wanted,
+            )
+            for position, header, body in scan:
+                if (lsn is not None and header.lsn != lsn and not _follows(header, body, lsn)) or (
+                    chain is not None and header.prev != chain
+                ):
+                    raise CorruptData("frames of two histories; run `headwater log verify`", position=position)
+                if body and header.kind != _GAP:
+                    self._add(header, body)
+                lsn = header.lsn + 1
+                # A rewritten frame keeps its chain value in its body, which may not have been wanted.
+                chain = chain_value(header, body) if body or not header.rewritten else None
+            position = scan.stop.position
+            if position < end:
+                position, lsn, chain = self._pass_over(opening, position, scan.stop.reason), None, None
+
+    def _add(self, header: Header, body: memoryview) -> None:
+        number = header.topic_number
+        if number in self.errors:
+            return
+        try:
+            self.frames[number].add(header, body)
+        except (CorruptData, UnknownFormat) as error:
+            self.errors[number] = f"{self._work.segment}: {error}"
+
+    def _pass_over(self, opening: Opening, position: int, reason: NoFrame) -> int:
+        """Where the frame after a broken one begins: its header is whole, so it is known whose it is."""
+        broken = CorruptData(
+            f"a durable frame cannot be read: {reason.value}; run `headwater log verify`", position=position
+        )
+        if reason not in (NoFrame.BODY_CRC, NoFrame.PADDING):
+            raise broken
+        headers = Scan(
+            self._file.as_file,
+            position,
+            self._work.runs[-1][1],
+            opening.salted,
+            chunk_bytes=0,
+            wanted=lambda _: False,
+        )
+        _, header, _ = next(iter(headers))
+        if header.kind == _GAP:
+            raise broken
+        self.errors.setdefault(header.topic_number, f"{self._work.segment}: {broken}")
+        return position + header.frame_size
+
+
+def _wanted_of(topics: tuple[TopicWork, ...]) -> Callable[[Header], bool]:
+    """Which frames are looked into: rows that are wanted, and gaps, which say in their bodies where they begin."""
+    bounds = {topic.number: (topic.lsn_from, topic.lsn_to) for topic in topics}
+
+    def is_wanted(header: Header) -> bool:
+        kind = header.kind
+        if kind == _DATA or kind == _SPARSE:
+            between = bounds.get(header.topic_number)
+            return between is not None and between[0] < header.lsn <= between[1]
+        return kind == _GAP
+
+    return is_wanted
+
+
+def _follows(header: Header, body: memoryview, lsn: int) -> bool:
+    """Is it a gap that begins at this LSN?"""
+    if header.kind != _GAP:
+        return False
+    gap = unpack_gap(body)
+    return gap is not None and gap.first_lsn == lsn
+
+
+@dataclass
+class _TopicFrames:
+    """The frames of one topic, decoded, and what their headers say."""
+
+    topic: TopicWork
+    lsns: list[int] = field(default_factory=list)
+    partitions: list[int] = field(default_factory=list)
+    base_offsets: list[int] = field(default_factory=list)
+    row_counts: list[int] = field(default_factory=list)
+    times_us: list[int] = field(default_factory=list)
+    tombstones: list[bool] = field(default_factory=list)
+    offsets: dict[int, pa.Array] = field(default_factory=dict)
+    """Of sparse frames, by their place among the frames."""
+    time_max_us: int | None = None
+
+    def __post_init__(self) -> None:
+        self._schemas = [unpack_schema(each) for each in self.topic.schemas]
+        self._batches: list[pa.RecordBatch] = []
+        self._versions: list[int] = []
+
+    def add(self, header: Header, body: memoryview) -> None:
+        version = header.schema_version
+        if not 1 <= version <= len(self._schemas):
+            raise UnknownFormat(
+                "rows of a schema version that the landing does not know: land again",
+                lsn=header.lsn,
+                version=version,
+                known=len(self._schemas),
+            )
+        rows = decode_rows(header, body, self._schemas[version - 1])
+        if not header.row_count:
+            return
+        if rows.offsets is not None:
+            self.offsets[len(self.lsns)] = rows.offsets
+        self._batches.append(rows.batch)
+        self._versions.append(version)
+        self.lsns.append(header.lsn)
+        self.partitions.append(header.partition)
+        self.base_offsets.append(header.base_offset)
+        self.row_counts.append(header.row_count)
+        self.times_us.append(header.append_time_us)
+        self.tombstones.append(bool(header.flags & _TOMBSTONES))
+        if self.topic.time_column and (self.time_max_us is None or header.time_max_us > self.time_max_us):
+            self.time_max_us = header.time_max_us
+
+    def rows(self, shard: int, schema: pa.Schema) -> TopicRows:
+        """All of them as one table of these columns."""
+        if not self.lsns:
+            return TopicRows(schema.empty_table())
+        own = pa.Table.from_batches(self._together(), schema=self._schemas[-1])
+        system = self._system_columns(shard)
+        arrays = []
+        for each in schema:
+            column = system[each.name] if each.name in system else own.column(each.name)
+            arrays.append(column if column.type.equals(each.type) else column.cast(each.type))
+        return TopicRows(pa.Table.from_arrays(arrays, schema=schema), max(self.lsns), self.time_max_us)
+
+    def _together(self) -> Iterator[pa.RecordBatch]:
+        """Batches of a useful size in the newest schema version; in order."""
+        newest = self._schemas[-1]
+        waiting: list[pa.RecordBatch] = []
+        count, version = 0, 0
+        for batch, of_version in zip(self._batches, self._versions, strict=True):
+            if waiting and (of_version != version or batch.num_rows * 4 >= _TOGETHER_ROWS or count >= _TOGETHER_ROWS):
+                yield adapt(_concat(waiting), newest)
+                waiting, count = [], 0
+            waiting.append(batch)
+            count += batch.num_rows
+            version = of_version
+        yield adapt(_concat(waiting), newest)
+
+    def _system_columns(self, shard: int) -> dict[str, pa.Array]:
+        counts = np.array(self.row_counts, np.int64)
+        ends = np.cumsum(counts)
+        starts = ends - counts
+        rows = int(ends[-1])
+        offsets = np.arange(rows, dtype=np.int64)
+        offsets += np.repeat(np.array(self.base_offsets, np.int64) - starts, counts)
+        for place, sparse in self.offsets.items():
+            offsets[starts[place] : ends[place]] = sparse.to_numpy()
+        times = pa.array(np.repeat(np.array(self.times_us, np.int64), counts))
+        columns = {
+            "_hw_shard": pa.repeat(pa.scalar(shard, pa.int32()), rows),
+            "_hw_lsn": pa.array(np.repeat(np.array(self.lsns, np.int64), counts)),
+            "_hw_partition": pa.array(np.repeat(np.array(self.partitions, np.int32), counts)),
+            "_hw_offset": pa.array(offsets),
+            "_hw_time": times.cast(pa.timestamp("us", "UTC")),
+        }
+        if self.topic.changes:
+            deleted = np.repeat(np.array(self.tombstones, np.int8), counts)
+            columns["_hw_op"] = pa.array(["U", "D"]).take(pa.array(deleted))
+        return columns
+
+
+def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+class _CountedReads:
+    """A file that is only read, and how much was."""
+
+    def __init__(self) -> None:
+        self.file: File | None = None
+        self.bytes_read = 0
+
+    @property
+    def as_file(self) -> File:
+        return cast(File, self)  # a scan asks for nothing but these
+
+    @property
+    def name(self) -> str:
+        assert self.file is not None
+        return self.file.name
+
+    def read_at(self, position: int, size: int) -> bytes:
+        assert self.file is not None
+        self.bytes_read += size
+        return self.file.read_at(position, size)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        assert self.file is not None
+        got = self.file.read_into(position, buffer)
+        self.bytes_read += got
+        return got

@@ -1,0 +1,187 @@
+"""What a lander needs of the log: how far it is durable, what each segment holds, and where the bytes are.
+
+LogSource      the seam: the simulator has one of its own
+EngineSource   an open data directory, of this process or beside another's: reading claims nothing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from headwater.errors import Forgotten
+from headwater.frames.frame import Kind, chain_value
+from headwater.ids import Lsn
+from headwater.lake.plan import PlannedRange, SegmentContent
+from headwater.log.index import PlacedSegment
+from headwater.topics.engine import Engine
+
+Runs = tuple[tuple[int, int], ...]
+"""Byte ranges of a segment, in order, each from a frame's beginning to a frame's end."""
+
+RUN_GAP_BYTES = 65_536
+"""Wanted frames that lie closer than this are read in one go, with what is between them."""
+
+
+class LogSource(Protocol):
+    @property
+    def directory(self) -> str:
+        """Where workers find the log."""
+        ...
+
+    @property
+    def shard(self) -> int: ...
+
+    @property
+    def log_id(self) -> str: ...
+
+    def durable_lsn(self) -> int:
+        """How far the log is durable; always the end of a write."""
+        ...
+
+    def segments(self) -> Sequence[SegmentContent]: ...
+
+    def runs(self, planned: PlannedRange, item_bytes: int) -> list[tuple[str, Runs]]:
+        """The file and the byte ranges that hold the frames of a planned range, in items of about this size."""
+        ...
+
+    def rows_between(self, topic_number: int, lsn_from: int, lsn_to: int) -> int:
+        """How many rows of a topic the log holds after one LSN and up to another."""
+        ...
+
+    def holds_all(self, topic_number: int, lsn_from: int, lsn_to: int) -> bool:
+        """Whether nothing of a topic was ever taken away after one LSN and up to another; False where that cannot be
+        told."""
+        ...
+
+    def chain_at(self, lsn: int) -> str:
+        """The chain value of the frame with this LSN; empty where the log no longer has it."""
+        ...
+
+
+class EngineSource:
+    def __init__(self, engine: Engine, directory: str) -> None:
+        self._log = engine.shard.log
+        self._directory = directory
+
+    @property
+    def directory(self) -> str:
+        return self._directory
+
+    @property
+    def shard(self) -> int:
+        segments = self._log.device.view.segments
+        return segments[0].opening.header.shard if segments else 0
+
+    @property
+    def log_id(self) -> str:
+        segments = self._log.device.view.segments
+        return segments[0].opening.header.log_id.hex() if segments else ""
+
+    def durable_lsn(self) -> int:
+        return self._log.durable_lsn()
+
+    def segments(self) -> list[SegmentContent]:
+        device = self._log.device
+        return [
+            SegmentContent(
+                segment.name,
+                segment.first_lsn,
+                segment.last_lsn,
+                segment.bytes,
+                segment.sealed,
+                device.topics_in(segment),
+            )
+            for segment in self._log.segments()
+        ]
+
+    def runs(self, planned: PlannedRange, item_bytes: int) -> list[tuple[str, Runs]]:
+        placed = self._log.device.placed(Lsn(planned.lsn_from + 1))
+        if planned.by_index:
+            return [(placed.name, runs) for runs in _items(_runs_by_index(placed, planned), item_bytes)]
+        return [(placed.name, (run,)) for run in _cut(placed, planned, item_bytes)]
+
+    def rows_between(self, topic_number: int, lsn_from: int, lsn_to: int) -> int:
+        frames = self._log.read_topic(topic_number, Lsn(lsn_from + 1), Lsn(lsn_to))
+        return sum(frame.header.row_count for frame in frames)
+
+    def holds_all(self, topic_number: int, lsn_from: int, lsn_to: int) -> bool:
+        # A segment that was rewritten does not say whose frames went.
+        segments = [each for each in self._log.segments() if each.first_lsn <= lsn_to and each.last_lsn > lsn_from]
+        whole = bool(segments) and segments[0].first_lsn <= lsn_from + 1 and segments[-1].last_lsn >= lsn_to
+        return whole and all(each.generation == 0 for each in segments)
+
+    def chain_at(self, lsn: int) -> str:
+        try:
+            for frame in self._log.device.frames(Lsn(lsn), Lsn(lsn)):
+                if frame.header.kind != Kind.GAP:
+                    return f"{chain_value(frame.header, frame.body):016x}"
+        except Forgotten:
+            return ""
+        return ""
+
+
+def _cut(placed: PlacedSegment, planned: PlannedRange, item_bytes: int) -> Iterator[tuple[int, int]]:
+    """The range in pieces of about the same size, cut between frames."""
+    start = _position_after(placed, planned.lsn_from)
+    end = _position_after(placed, planned.lsn_to)
+    pieces = max(1, round((end - start) / item_bytes))
+    size = (end - start) / pieces
+    for piece in range(1, pieces):
+        cut = _first_frame_from(placed, planned, round(start + size))
+        if cut > start:
+            yield start, cut
+            size = (end - cut) / (pieces - piece)
+            start = cut
+    if end > start:
+        yield start, end
+
+
+def _first_frame_from(placed: PlacedSegment, planned: PlannedRange, position: int) -> int:
+    """Where the first frame begins at or behind this position, found by LSN, because both rise together."""
+    low, high = planned.lsn_from + 1, planned.lsn_to + 1
+    while low < high:
+        middle = (low + high) // 2
+        if _position_after(placed, middle - 1) >= position:
+            high = middle
+        else:
+            low = middle + 1
+    return _position_after(placed, low - 1)
+
+
+def _position_after(placed: PlacedSegment, lsn: int) -> int:
+    place = placed.index.place_of(lsn + 1)
+    return place.position if place is not None else placed.end
+
+
+def _runs_by_index(placed: PlacedSegment, planned: PlannedRange) -> Iterator[tuple[int, int]]:
+    """The topics' frames and what lies between those that are close together."""
+    places = sorted(
+        (place.lsn, place.position)
+        for topic in planned.topics
+        for place in placed.index.places_of_topic(topic, planned.lsn_from + 1)
+        if place.lsn <= planned.lsn_to
+    )
+    start = last_lsn = last_position = -1
+    for lsn, position in places:
+        if start >= 0 and position - last_position > RUN_GAP_BYTES:
+            yield start, _position_after(placed, last_lsn)
+            start = -1
+        if start < 0:
+            start = position
+        last_lsn, last_position = lsn, position
+    if start >= 0:
+        yield start, _position_after(placed, last_lsn)
+
+
+def _items(runs: Iterator[tuple[int, int]], item_bytes: int) -> Iterator[Runs]:
+    item: list[tuple[int, int]] = []
+    size = 0
+    for run in runs:
+        item.append(run)
+        size += run[1] - run[0]
+        if size >= item_bytes:
+            yield tuple(item)
+            item, size = [], 0
+    if item:
+        yield tuple(item)

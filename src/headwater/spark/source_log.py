@@ -1,0 +1,401 @@
+"""A topic of a log, looked at by a query: where it may begin and end, and which bytes hold its rows.
+
+    Position    how far a reader has come: an LSN, and of every partition the offset that comes next
+    Piece       exact bytes of one segment's file, and which of their rows are wanted; a Spark partition has some
+
+WHY BOTH   The LSN says from which bytes on: one number, whatever becomes of partitions and segments.  The offsets say
+           which rows: where a query began in the middle, and whether the log has forgotten any that were not read.
+           A topic that rests while the log goes on and forgets has lost nothing, and only the offsets can tell.
+PROMISE  A position is at the end of a write, so a stream's batches never cut a write in two.
+         Where nothing of the topic is new, the position is the same as before, and Spark starts no batch.
+         Opening claims nothing; a directory that is not there is not made.
+NOT HERE How pieces are read: source_reader.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from headwater.clock import SystemClock, system_entropy
+from headwater.errors import Conflict, Forgotten, InvalidRequest
+from headwater.frames.bodies import GapReason, unpack_gap
+from headwater.frames.frame import Kind
+from headwater.ids import Lsn
+from headwater.lake.plan import PlannedRange, plan_landing
+from headwater.lake.source import EngineSource
+from headwater.lake.work import LandWork, TopicWork
+from headwater.metadata.operations import TopicRecord
+from headwater.settings import Settings
+from headwater.spark.source_options import (
+    EARLIEST,
+    EARLIEST_OFFSET,
+    LATEST,
+    LATEST_OFFSET,
+    AtTime,
+    Offsets,
+    Where,
+)
+from headwater.storage.disk import DiskFiles
+from headwater.topics.engine import Engine
+
+logger = logging.getLogger("headwater.spark")
+
+PIECE_BYTES = 32 * 1024 * 1024
+"""About what one Spark partition reads: a task holds that much, and its rows, in memory."""
+_PARTS_OF_A_TRIGGER = 8
+"""A limit for a trigger is filled in steps of this part of it."""
+_NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a topic was read."""
+
+    topic_id: str
+    lsn: int
+    """Everything at or below it was read, as far as the offsets do not say otherwise."""
+    offsets: Mapping[int, int]
+    """By partition, the offset that comes next; a partition that is not named begins at 0."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As a stream's checkpoint holds it."""
+        offsets = {str(partition): offset for partition, offset in sorted(self.offsets.items())}
+        return {"topic": self.topic_id, "lsn": self.lsn, "offsets": offsets}
+
+
+def position_from_json(value: Mapping[str, Any]) -> Position:
+    try:
+        offsets = {int(partition): int(offset) for partition, offset in value["offsets"].items()}
+        return Position(str(value["topic"]), int(value["lsn"]), offsets)
+    except (KeyError, ValueError, AttributeError, TypeError) as error:
+        raise InvalidRequest(
+            "the stream's checkpoint was not written by this source", offset=str(value)[:200]
+        ) from error
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of one segment's file."""
+
+    work: LandWork
+    low: Mapping[int, int] = field(default_factory=dict)
+    """By partition, the first offset that is wanted."""
+    high: Mapping[int, int] = field(default_factory=dict)
+    """By partition, the first offset that is not wanted any more; a partition that is not named has none."""
+
+    @property
+    def topic(self) -> TopicWork:
+        return self.work.topics[0]
+
+    @property
+    def bytes(self) -> int:
+        return sum(end - start for start, end in self.work.runs)
+
+
+class OpenTopic:
+    """A topic of an open log.  Close it, or use it in a `with`."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        files = DiskFiles(directory)
+        if not files.list("journal"):
+            raise InvalidRequest(f"there is no log in {directory}", uri=directory)
+        self._engine = Engine(
+            files, directory=directory, settings=Settings(), clock=SystemClock(), entropy=system_entropy
+        )
+        self._name = name
+        try:
+            self._number = self._engine.topic(name).number
+        except BaseException:
+            self._engine.close()
+            raise
+        self._source = EngineSource(self._engine, directory)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._engine.close()
+
+    @property
+    def record(self) -> TopicRecord:
+        """The topic as it is now; UnknownTopic where it was deleted."""
+        return self._engine.topic_numbered(self._number)
+
+    # Positions -----------------------------------------------------------------------------------
+
+    def start(self, where: Where) -> Position:
+        """The place from which on rows are wanted."""
+        return self._position(where, ending=False)
+
+    def end(self, where: Where) -> Position:
+        """The place before which they are."""
+        return self._position(where, ending=True)
+
+    def _position(self, where: Where, *, ending: bool) -> Position:
+        if where == LATEST:
+            return self.latest()
+        if where == EARLIEST:
+            return self._earliest()
+        if isinstance(where, AtTime):
+            lsn = self._engine.shard.log.find_time(where.time_us)
+            return self.latest() if lsn is None else self._before(lsn)
+        assert isinstance(where, dict)
+        return self._end_at(where) if ending else self._start_at(where)
+
+    def latest(self) -> Position:
+        log = self._engine.shard.log
+        durable = log.durable_lsn()
+        # Both are of the moment of that look: nothing is looked at again between them.
+        offsets = {each: log.device.next_offset(self._number, each) for each in range(self.record.partitions)}
+        return Position(self._topic_id, durable, offsets)
+
+    def _earliest(self) -> Position:
+        first = self._first_lsn()
+        latest = self.latest()
+        return Position(self._topic_id, first - 1, {each: self._first_held(each, latest) for each in latest.offsets})
+
+    def _before(self, lsn: int) -> Position:
+        """Just before an LSN."""
+        return self._at(lsn - 1, self._earliest().offsets, self.latest())
+
+    def _start_at(self, given: Offsets) -> Position:
+        latest, earliest = self.latest(), self._earliest()
+        offsets = self._named(given, "startingOffsets", earliest, latest)
+        found = [self._engine.shard.log.find(self._number, each, offset) for each, offset in offsets.items()]
+        lsn = min((place.lsn - 1 for place in found if place is not None), default=latest.lsn)
+        if any(offset < earliest.offsets[each] for each, offset in offsets.items()):
+            lsn = 0  # from where on it is asked for is not in the log: whether that is a loss is for the check to say
+        return Position(self._topic_id, lsn, offsets)
+
+    def _end_at(self, given: Offsets) -> Position:
+        latest = self.latest()
+        offsets = self._named(given, "endingOffsets", self._earliest(), latest)
+        log = self._engine.shard.log
+        # Each partition's last wanted row, or where it is gone the one after it, which its offset then leaves out.
+        found = [log.find(self._number, each, offset - 1) for each, offset in offsets.items() if offset]
+        lsn = max((place.lsn if place is not None else latest.lsn for place in found), default=0)
+        return Position(self._topic_id, lsn, offsets)
+
+    def _named(self, given: Offsets, option: str, earliest: Position, latest: Position) -> Offsets:
+        """Offsets of all partitions, with Kafka's two numbers replaced by what they stand for."""
+        missing = sorted(set(latest.offsets) - set(given))
+        if missing:
+            raise InvalidRequest(
+                f"{option} says nothing of partition {missing[0]}: name all {len(latest.offsets)} of {self._name!r}; "
+                f"{EARLIEST_OFFSET} is earliest, {LATEST_OFFSET} latest",
+                partitions=missing,
+            )
+        unknown = sorted(set(given) - set(latest.offsets))
+        if unknown:
+            raise InvalidRequest(f"{self._name!r} has no partition {unknown[0]}", option=option, partition=unknown[0])
+        named = {EARLIEST_OFFSET: earliest.offsets, LATEST_OFFSET: latest.offsets}
+        return {each: named[offset][each] if offset in named else offset for each, offset in given.items()}
+
+    def _at(self, lsn: int, low: Mapping[int, int], latest: Position) -> Position:
+        """The position at an LSN, which is between what `low` says and the latest."""
+        offsets = {
+            each: self._next_offset_at(each, lsn, low.get(each, 0), end) for each, end in sorted(latest.offsets.items())
+        }
+        return Position(self._topic_id, lsn, offsets)
+
+    def _next_offset_at(self, partition: int, lsn: int, low: int, high: int) -> int:
+        """The offset after the partition's last row at or below an LSN, by halving: LSNs and offsets rise together."""
+        log = self._engine.shard.log.device
+        while low < high:
+            middle = (low + high) // 2
+            found = log.find(self._number, partition, middle)
+            if found is None or found.lsn > lsn:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def after(self, position: Position, bytes_max: int | None) -> Position:
+        """The latest position, or one that is about `bytes_max` bytes after the given one and at the end of a write."""
+        self.check(position)
+        latest = self.latest()
+        if not any(latest.offsets[each] > position.offsets.get(each, 0) for each in latest.offsets):
+            return position
+        if bytes_max is None:
+            return latest
+        lsn, total = position.lsn, 0
+        parts = (
+            part
+            for planned in self._planned(position.lsn, latest.lsn)
+            for part in self._cut(planned, max(bytes_max // _PARTS_OF_A_TRIGGER, 1))
+        )
+        for part in parts:
+            size = self._bytes(part)
+            # At least one write, however small the limit: a stream that stands still helps nobody.
+            if total and total + size > bytes_max:
+                end = self._end_of_write(lsn)
+                return latest if end >= latest.lsn else self._at(end, position.offsets, latest)
+            lsn, total = part.lsn_to, total + size
+        return latest
+
+    def _end_of_write(self, lsn: int) -> int:
+        """The last LSN of the write that this LSN is in."""
+        log = self._engine.shard.log
+        frame = next(iter(log.read(Lsn(lsn), Lsn(lsn))), None)
+        if frame is None:
+            return lsn
+        header = frame.header
+        return int(header.lsn) + header.write_count - 1 - header.write_index
+
+    def check(self, position: Position) -> None:
+        """A position of another topic that had this name before is of no use."""
+        if position.topic_id != self._topic_id:
+            raise Conflict(
+                f"{self._name!r} was deleted and created again since this stream began: begin it with a new checkpoint",
+                topic=self._name,
+                was=position.topic_id,
+                now=self._topic_id,
+            )
+
+    @property
+    def _topic_id(self) -> str:
+        return self.record.topic_id.hex()
+
+    # What is gone --------------------------------------------------------------------------------
+
+    def check_not_forgotten(self, start: Position, *, fail: bool) -> None:
+        """Raise Forgotten where rows after this position are not in the log any more; or say so, and go on."""
+        latest = self.latest()
+        for partition in latest.offsets:
+            wanted = start.offsets.get(partition, 0)
+            first = self._first_held(partition, latest)
+            if wanted >= first or not self._was_forgotten(partition, start.lsn, wanted):
+                continue
+            lost = Forgotten(
+                f"the log has forgotten rows of {self._name!r} that this query has not read: read them from the table, "
+                "or say failOnDataLoss=false to go on without them",
+                partition=partition,
+                offset=wanted,
+                first_offset=first,
+                table=self.record.table or "none",
+            )
+            if fail:
+                raise lost
+            logger.warning("%s", lost)
+
+    def _was_forgotten(self, partition: int, lsn: int, offset: int) -> bool:
+        """Of offsets that are not there: were they let go of?  What was compacted is not lost, because a later row of
+        its key is there."""
+        if not self.record.key or self._first_lsn() > lsn + 1:
+            return True
+        log = self._engine.shard.log
+        found = log.find(self._number, partition, offset)
+        for frame in log.read(Lsn(lsn + 1), found.lsn if found is not None else None):
+            gap = unpack_gap(frame.body) if frame.header.kind == Kind.GAP else None
+            lost = gap.next_offsets if gap is not None and gap.reason != GapReason.COMPACTED else ()
+            if any((self._number, partition) == each[:2] and each[2] > offset for each in lost):
+                return True
+        return False
+
+    def _first_lsn(self) -> int:
+        segments = self._engine.shard.log.segments()
+        return segments[0].first_lsn if segments else 1
+
+    def _first_held(self, partition: int, latest: Position) -> int:
+        first = self._engine.shard.log.first_offset(self._number, partition)
+        return latest.offsets[partition] if first is None else first
+
+    # Pieces --------------------------------------------------------------------------------------
+
+    def pieces(self, start: Position, end: Position, *, partitions_min: int | None) -> list[tuple[Piece, ...]]:
+        """What is to be read from one position to another: the pieces of each Spark partition, in order."""
+        planned = list(self._planned(start.lsn, end.lsn))
+        size = PIECE_BYTES
+        if partitions_min is not None:
+            size = max(min(size, sum(each.bytes for each in planned) // partitions_min), 1)
+        cut = [piece for each in planned for piece in self._cut(each, size)]
+        found = (self._piece(each, start, end) for each in cut)
+        return list(_together((piece for piece in found if piece is not None), size))
+
+    def again(self, piece: Piece) -> list[Piece]:
+        """The same rows where they lie now: a rewrite has put another file into the place of the one that was named."""
+        found = []
+        topic = piece.topic
+        if self._first_lsn() > topic.lsn_from + 1:
+            raise Forgotten(
+                f"the log has forgotten rows of {self._name!r} while they were being read: read them from the table",
+                lsn=topic.lsn_from + 1,
+            )
+        for planned in self._planned(topic.lsn_from, topic.lsn_to):
+            work = self._work(planned)
+            if work is not None:
+                found.append(dataclasses.replace(piece, work=work))
+        return found
+
+    def _planned(self, lsn_from: int, lsn_to: int) -> Iterator[PlannedRange]:
+        if lsn_to <= lsn_from:
+            return
+        plan = plan_landing(
+            {self._number: lsn_from},
+            self._source.segments(),
+            durable_lsn=lsn_to,
+            budget_bytes=_NO_LIMIT,
+            item_bytes=_NO_LIMIT,
+        )
+        yield from plan.ranges
+
+    def _cut(self, planned: PlannedRange, size: int) -> Iterator[PlannedRange]:
+        """The range in parts of about this size, halved by LSN, so that each part can be found again by its LSNs."""
+        if planned.lsn_to - planned.lsn_from <= 1 or self._bytes(planned) <= size:
+            yield planned
+            return
+        middle = (planned.lsn_from + planned.lsn_to) // 2
+        yield from self._cut(dataclasses.replace(planned, lsn_to=middle), size)
+        yield from self._cut(dataclasses.replace(planned, lsn_from=middle), size)
+
+    def _bytes(self, planned: PlannedRange) -> int:
+        found = self._source.runs(planned, _NO_LIMIT)
+        return sum(end - start for _, runs in found for start, end in runs)
+
+    def _piece(self, planned: PlannedRange, start: Position, end: Position) -> Piece | None:
+        work = self._work(planned)
+        if work is None:
+            return None
+        return Piece(work, dict(start.offsets), dict(end.offsets))
+
+    def _work(self, planned: PlannedRange) -> LandWork | None:
+        found = self._source.runs(planned, _NO_LIMIT)
+        if not found:
+            return None
+        assert len(found) == 1
+        record = self.record
+        topic = TopicWork(
+            number=self._number,
+            commit_id="",
+            lsn_from=planned.lsn_from,
+            lsn_to=planned.lsn_to,
+            schemas=record.schemas,
+            target=b"",
+            changes=bool(record.key),
+        )
+        name, runs = found[0]
+        return LandWork(self._source.directory, name, runs, self._source.shard, (topic,))
+
+
+def _together(pieces: Iterable[Piece], size: int) -> Iterator[tuple[Piece, ...]]:
+    """Pieces that follow each other, as many as are not above this size; a log of small segments has many."""
+    waiting: list[Piece] = []
+    total = 0
+    for piece in pieces:
+        if waiting and total + piece.bytes > size:
+            yield tuple(waiting)
+            waiting, total = [], 0
+        waiting.append(piece)
+        total += piece.bytes
+    if waiting:
+        yield tuple(waiting)
