@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from headwater.clock import Clock, Entropy, SystemClock, system_entropy
 from headwater.errors import Closed, InvalidRequest, UnknownTopic
-from headwater.lake.landing import Lake
+from headwater.lake.landing import Lake, chosen, from_the_extra
 from headwater.lake.ledger_records import Verification
 from headwater.lake.report import LandingReport
 from headwater.settings import LandingSettings, LogSettings, Settings
@@ -57,6 +57,10 @@ from headwater.topics.transactions import Transaction
 
 if TYPE_CHECKING:
     from headwater.lake.catalog_check import CheckedProperty
+    from headwater.lake.maintenance import MaintenanceReport
+    from headwater.lake.state_table import MergeMode
+    from headwater.lake.upkeep import UpkeepSettings
+    from headwater.spark.merge import TopicMerge
 
 __all__ = [
     "open",
@@ -268,6 +272,29 @@ class Log:
             landed_lsn=landed_lsn,
         )
 
+    def merge(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        spark: Any,
+        mode: MergeMode = "copy-on-write",
+        after_rollback: str | Iterable[str] = (),
+    ) -> tuple[TopicMerge, ...]:
+        """Bring the tables of keyed topics up to the changes that have landed, by a MERGE in Spark."""
+        with from_the_extra():
+            from headwater.spark.tables import merge_tables
+        wanted = chosen(self._engine, topics)
+        return merge_tables(spark, self._beside(), wanted, mode=mode, after_rollback=after_rollback)
+
+    def maintain(
+        self, topics: str | Iterable[str] | None = None, *, spark: Any = None, settings: UpkeepSettings | None = None
+    ) -> MaintenanceReport:
+        """Look after the tables: expire snapshots, remove orphans, say what others did; with Spark, compact."""
+        with from_the_extra():
+            from headwater.lake.upkeep import UpkeepSettings
+            from headwater.spark.tables import keep_tables
+        return keep_tables(spark, self._beside(), chosen(self._engine, topics), settings or UpkeepSettings())
+
     def spark_config(self, spark_version: str | None = None) -> dict[str, str]:
         """The settings of a Spark session that reaches the tables: `SparkSession.builder.config(map=...)`."""
         from headwater.spark.session import spark_config
@@ -314,9 +341,11 @@ class Log:
 
     def close(self) -> None:
         """Serve what is queued and let go of the log; twice is nothing."""
-        self._engine.close()
-        if self._lake is not None:
-            self._lake.close()
+        try:
+            self._engine.close()
+        finally:
+            if self._lake is not None:
+                self._lake.close()
 
     def __enter__(self) -> Self:
         self._engine.metadata()

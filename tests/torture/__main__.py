@@ -155,6 +155,18 @@ def parts(scale: float) -> dict[str, Callable[[], Result]]:
             {"HEADWATER_TOPICS_CRASH_SEEDS": scaled(2_000)},
             workers=PROCESSES,
         ),
+        "landing-schedules": lambda: _pytest(
+            "landing-schedules",
+            "tests/simulation/test_lake_schedules.py",
+            {"HEADWATER_LANDING_SCHEDULES": scaled(200_000)},
+            workers=PROCESSES,
+        ),
+        "landing-real": lambda: _pytest(
+            "landing-real",
+            "tests/simulation/test_lake_real.py",
+            {"HEADWATER_LANDING_REAL": scaled(1_000)},
+            workers=PROCESSES,
+        ),
         "soak": lambda: _pytest("soak", "tests/soak", {"HEADWATER_SOAK_S": scaled(2_400)}),
     }
 

@@ -9,6 +9,7 @@ STOP     A first Ctrl-C or SIGTERM lets the round end; a second one abandons it,
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Callable
 from enum import StrEnum
@@ -118,6 +119,8 @@ def land(
     Exit code 0: done, or nothing to do. 2: another call is needed. 3: a topic is halted, a person decides
     (docs/landing.md). 75: a topic could not be landed this time; try again. 130: the round was abandoned.
     """
+    # What became of each topic is told once, in a line of its own.
+    logging.getLogger("headwater.lake").addHandler(logging.NullHandler())
     with exit_codes(as_json=as_json, command=COMMAND):
         every_s = _every(every, once=once, as_json=as_json)
         decided = _landed_lsns(landed_lsn or [])
@@ -127,7 +130,7 @@ def land(
         with open_topics(data, catalog=catalog, settings=settings) as log:
             for name in topics or []:
                 topic_named(log, name)
-            with spark_session(spark, connect, {}) as session:
+            with spark_session(spark, connect) as session:
                 rounds = Rounds(
                     log,
                     lambda: log.land(

@@ -60,6 +60,7 @@ def landing_content(found: Sequence[LandingStatus]) -> list[dict[str, object]]:
             "table": each.table,
             "landed_lsn": each.landed_lsn,
             "verified_lsn": each.verified_lsn,
+            "merged_lsn": each.merged_lsn,
             "lag_rows": each.lag_rows,
             "lag_bytes": each.lag_bytes,
             "lag_s": round(each.lag_s, 3),

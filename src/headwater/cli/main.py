@@ -15,6 +15,7 @@ from headwater.cli.log_dump import dump
 from headwater.cli.log_rebuild import rebuild
 from headwater.cli.log_repair import repair
 from headwater.cli.log_verify import verify
+from headwater.cli.maintain import maintain
 from headwater.cli.output import results, say
 from headwater.cli.read import read
 from headwater.cli.status import status
@@ -44,6 +45,7 @@ topic.command("compact")(topic_commands.compact)
 app.command("append")(append)
 app.command("read")(read)
 app.command("land")(land)
+app.command("maintain")(maintain)
 app.command("check")(check)
 app.command("status")(status)
 

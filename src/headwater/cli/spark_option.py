@@ -5,7 +5,7 @@ PROMISE  pyspark is loaded only where one of them is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -31,8 +31,10 @@ SparkConnect = Annotated[
 
 
 @contextmanager
-def spark_session(master: str | None, connect: str | None, config: Mapping[str, str]) -> Iterator[Any]:
-    """The session that was asked for, or None."""
+def spark_session(
+    master: str | None, connect: str | None, config: Callable[[], Mapping[str, str]] | None = None
+) -> Iterator[Any]:
+    """The session that was asked for, with these settings, or None."""
     if master is not None and connect is not None:
         raise InvalidRequest("give --spark or --connect, not both")
     if master is None and connect is None:
@@ -40,5 +42,5 @@ def spark_session(master: str | None, connect: str | None, config: Mapping[str, 
         return
     from headwater.spark.new_session import new_session
 
-    with new_session(config, master=master or "", connect=connect or "") as spark:
+    with new_session(config() if config is not None else {}, master=master or "", connect=connect or "") as spark:
         yield spark

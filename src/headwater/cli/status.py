@@ -211,11 +211,13 @@ def _topics(found: list[TopicStatus], console: Console, rates: Rates | None) -> 
 
 
 def _landing(found: Status, console: Console) -> list[Text]:
+    keyed = any(each.merged_lsn is not None for each in found.landing)
     columns = [
         Column("LANDING", style="bold"),
         Column("TABLE"),
         Column("LANDED LSN", right=True, keep=True),
         Column("VERIFIED", right=True, keep=True),
+        *([Column("MERGED", right=True, keep=True)] if keyed else []),
         Column("LAG", right=True, keep=True),
         Column("HALTED", keep=True, style="red"),
     ]
@@ -225,6 +227,7 @@ def _landing(found: Status, console: Console) -> list[Text]:
             each.table,
             f"{each.landed_lsn}" if each.landed_lsn else "-",
             f"{each.verified_lsn}" if each.verified_lsn else "-",
+            *([f"{each.merged_lsn}" if each.merged_lsn else "-"] if keyed else []),
             lag_text(each),
             each.halted or "-",
         ]

@@ -21,8 +21,9 @@ from headwater.clock import Clock, Entropy
 from headwater.errors import HeadwaterError, LandingHalted
 from headwater.lake.iceberg_tables import IcebergTables
 from headwater.lake.ledger import Ledger
-from headwater.lake.ledger_records import Kept
+from headwater.lake.ledger_records import Begun, Intended, Kept
 from headwater.lake.ledger_state import TopicLedger
+from headwater.lake.mark import mark_in_summary
 from headwater.lake.shape import landing_table, table_shape
 from headwater.lake.stamping import new_commit_id, own_standing, stage_stamp, stamp_of
 from headwater.lake.state_table import state_shape
@@ -45,16 +46,30 @@ from headwater.lake.upkeep import (
     ListedFile,
     UpkeepSettings,
     abandoned_branches,
+    could_still_come,
     expirable,
     find_orphans,
     foreign_commits,
     forgettable_changes,
+    history,
     needs_stamp,
     unread,
 )
 from headwater.metadata.operations import TopicRecord
 
 Answer = TypeVar("Answer")
+
+COMPACTION = "compaction"
+"""What the ledger calls a compaction of ours."""
+
+
+def note_of(snapshot: int, text: str) -> str:
+    """What the ledger says of one snapshot."""
+    return f"snapshot {snapshot}: {text}"
+
+
+def snapshot_noted(detail: str) -> int:
+    return int(detail.partition(":")[0].removeprefix("snapshot "))
 
 
 @dataclass
@@ -119,14 +134,23 @@ class _Keeping:
     def known_lsn(self) -> int:
         """How far the table has come, by the ledger."""
         if self.is_landed_in:
-            return self.known.landed_lsn
+            return self.known.owed_lsn
         return self.known.merged.lsn_to if self.known.merged is not None else 0
 
-    @property
-    def unverified(self) -> frozenset[int]:
-        """Snapshots of landings that nobody has read back."""
-        landings = list(self.known.unverified.values()) if self.is_landed_in else []
-        return frozenset(each.snapshot for each in landings)
+    def unverified(self, state: TableState) -> frozenset[int]:
+        """Snapshots of landings that nobody has read back: those that the ledger knows, and any that are above what it
+        knows as verified, because a landing is in the table before it is in the ledger."""
+        if not self.is_landed_in:
+            return frozenset()
+        head = state.head()
+        line = history(state, head.snapshot_id) if head is not None else []
+        marks = [(each.snapshot_id, mark_in_summary(each.summary)) for each in line]
+        newer = {
+            snapshot
+            for snapshot, mark in marks
+            if mark is not None and mark.rows and mark.lsn_to > self.known.verified_lsn
+        }
+        return frozenset(newer | {each.snapshot for each in self.known.unverified.values()})
 
 
 class Care:
@@ -153,7 +177,8 @@ class Care:
         found = []
         for table, shape, is_landed_in in tables:
             told = TableUpkeep(topic.name, table)
-            known = self._ledger.state().topic(topic.topic_id.hex())
+            # The ledger before the table: what lands in between shows as a table that is ahead, never behind.
+            known = self._ledger.state().topic(topic.topic_id.hex()).copy()
             self._keep(_Keeping(topic, shape, known, told, is_landed_in))
             found.append(told)
         return found
@@ -197,7 +222,7 @@ class Care:
 
     def _tell_of_others(self, keeping: _Keeping, state: TableState) -> None:
         kept = self._ledger.state().kept.get(keeping.table, [])
-        own = {int(each.detail.split()[1]) for each in kept if each.what == "compaction"}
+        own = {snapshot_noted(each.detail) for each in kept if each.what == COMPACTION}
         others = foreign_commits(
             state,
             were_main=were_main(state),
@@ -207,7 +232,7 @@ class Care:
         )
         keeping.told.others = others
         said = {each.detail for each in kept if each.what == "others"}
-        details = [f"snapshot {each.snapshot}: {each}" for each in others]
+        details = [note_of(each.snapshot or 0, str(each)) for each in others]
         self._note(keeping.table, "others", [detail for detail in details if detail not in said])
 
     # Branches that merges left -------------------------------------------------------------------
@@ -269,16 +294,13 @@ class Care:
             state = _loaded(tables, keeping.table)
             now_ms = self._clock.now_us() // 1000
             expired = expirable(
-                state, refs_of(state), unverified=keeping.unverified, now_ms=now_ms, settings=self._settings
+                state, refs_of(state), unverified=keeping.unverified(state), now_ms=now_ms, settings=self._settings
             )
             if not expired or self._settings.dry_run:
                 return set(), len(expired)
             standing = own_standing(tables, state, keeping.topic_id)
             if needs_stamp(state, standing, expired):
-                mark = stamp_of(standing, new_commit_id(self._entropy))
-                tables.commit(stage_stamp(tables, state, keeping.shape, mark))
-                told.stamped = True
-                # What may go is asked again of the table as it is now, with the mark on its head.
+                self._stamp(tables, keeping, state)
                 raise CommitRefused("the table has a new head")
             files = snapshot_files(state, unread(state, expired, now_ms=now_ms, settings=self._settings))
             tables.commit(expire(state, [each.snapshot_id for each in expired]))
@@ -302,7 +324,7 @@ class Care:
         found = find_orphans(
             listed,
             referenced_files(state),
-            keeping.known.in_flight.values(),
+            self._in_flight(keeping.table),
             now_us=self._clock.now_us(),
             settings=self._settings,
         )
@@ -315,34 +337,59 @@ class Care:
 
     def _remove_orphans(self, keeping: _Keeping) -> None:
         told = keeping.told
-        with closing(self._connect()) as tables:
-            place = place_of(_loaded(tables, keeping.table))
+        passed: set[str] = set()
+        """Main has moved since these were seen, because a stamp of ours is on it."""
+
+        def step(tables: IcebergTables) -> tuple[TableState, tuple[ListedFile, ...]] | None:
+            state = _loaded(tables, keeping.table)
+            place = place_of(state)
             if place is None:
                 told.left.append("its files cannot be listed from here: orphans stay")
-                return
+                return None
             # The listing comes first: what a landing commits after it is referenced by what is loaded then.
-            known = self._ledger.state().topic(keeping.topic_id)
-            in_flight = list(known.in_flight.values())
-            listed = listed_files(_loaded(tables, keeping.table), place)
+            in_flight = self._in_flight(keeping.table)
+            listed = listed_files(state, place)
             state = _loaded(tables, keeping.table)
-        found = find_orphans(
-            listed, referenced_files(state), in_flight, now_us=self._clock.now_us(), settings=self._settings
-        )
-        foreign = other_tables_among(state, found.removable)
-        if foreign:
-            told.left.append(
-                f"files of another table lie in its place ({', '.join(foreign)}): orphans stay until they are moved"
-            )
+            now_us = self._clock.now_us()
+            found = find_orphans(listed, referenced_files(state), in_flight, now_us=now_us, settings=self._settings)
+            foreign = other_tables_among(state, found.removable)
+            if foreign:
+                told.left.append(
+                    f"files of another table lie in its place ({', '.join(foreign)}): orphans stay until they are moved"
+                )
+                return None
+            unpassed = [file for file in found.removable if file.path not in passed]
+            if not self._settings.dry_run and could_still_come(state, unpassed):
+                self._stamp(tables, keeping, state)
+                passed.update(file.path for file in unpassed)
+                raise CommitRefused("the table has a new head")
+            return state, found.removable
+
+        answer = self._tried(step, told, "orphans stay")
+        if answer is None:
             return
+        state, orphans = answer
         if self._settings.dry_run:
-            told.orphans = tuple(each.path for each in found.removable)
+            told.orphans = tuple(each.path for each in orphans)
             return
-        gone, stayed = remove_files(state, [each.path for each in found.removable])
+        gone, stayed = remove_files(state, [each.path for each in orphans])
         told.orphans = tuple(gone)
         if stayed:
             told.left.append(f"{len(stayed)} orphans could not be removed")
         if gone:
             self._note(keeping.table, "orphans", [f"{len(gone)} files"])
+
+    def _in_flight(self, table: str) -> list[Begun | Intended]:
+        """What the ledger knows as under way into this table: by any topic, one that was deleted since too."""
+        topics = list(self._ledger.state().topics.values())
+        return [each for topic in topics for each in topic.copy().in_flight.values() if each.table == table]
+
+    def _stamp(self, tables: IcebergTables, keeping: _Keeping, state: TableState) -> None:
+        """Put the mark on a new head.  What is done next is decided anew from the table as it is then."""
+        standing = own_standing(tables, state, keeping.topic_id)
+        mark = stamp_of(standing, new_commit_id(self._entropy))
+        tables.commit(stage_stamp(tables, state, keeping.shape, mark))
+        keeping.told.stamped = True
 
     # Doing it ------------------------------------------------------------------------------------
 

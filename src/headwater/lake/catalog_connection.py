@@ -57,7 +57,11 @@ def _open_sql(place: CatalogPlace) -> Catalog:
     properties = {**place.properties, "uri": _bounded_uri(uri)}
     try:
         catalog = SqlCatalog(place.name, **properties)
-    except Exception:  # noqa: BLE001  two that open a new database at once both make its tables, and one is refused
+    except Exception as error:  # noqa: BLE001  each database has errors of its own, and the second try tells
+        if "startup parameter" in str(error):
+            # A pooler between us and PostgreSQL takes no options: then its own limits are all there are.
+            properties["uri"] = _bounded_uri(uri, options=False)
+        # Else: two that open a new database at once both make its tables, and one of them is refused.
         catalog = SqlCatalog(place.name, **properties)
     if uri.startswith("sqlite"):
         with catalog.engine.connect() as connection:
@@ -67,7 +71,7 @@ def _open_sql(place: CatalogPlace) -> Catalog:
     return catalog
 
 
-def _bounded_uri(uri: str) -> str:
+def _bounded_uri(uri: str, *, options: bool = True) -> str:
     """The address with time-outs, where it names none itself."""
     address, _, query = uri.partition("?")
     given = parse_qsl(query, keep_blank_values=True)
@@ -75,10 +79,9 @@ def _bounded_uri(uri: str) -> str:
     if uri.startswith("sqlite"):
         bounds = {"timeout": str(BUSY_TIMEOUT_S)}
     elif uri.startswith(("postgresql:", "postgresql+psycopg")):
-        bounds = {
-            "connect_timeout": str(CONNECT_TIMEOUT_S),
-            "options": f"-c lock_timeout={BUSY_TIMEOUT_S}s -c statement_timeout={REPLY_TIMEOUT_S}s",
-        }
+        bounds = {"connect_timeout": str(CONNECT_TIMEOUT_S)}
+        if options:
+            bounds["options"] = f"-c lock_timeout={BUSY_TIMEOUT_S}s -c statement_timeout={REPLY_TIMEOUT_S}s"
     else:
         return uri
     added = [(name, value) for name, value in bounds.items() if name not in names]

@@ -127,14 +127,13 @@ class DataFileWriter:
 
     def _write(self, rows: pa.Table, key: PartitionKey | None) -> DataFile:
         metadata = self._target.metadata
-        path = self._locations.new_data_location(f"00000-{self._number}-{self._commit_id}.parquet", key)
-        self._number += 1
+        path = self._new_path(key)
         model = FileFormatFactory.get(FileFormat.PARQUET)
         output = self._target.io.new_output(path)
         labelled = pa.Table.from_batches(
             [_relabelled(batch, self._arrow) for batch in rows.to_batches()], schema=self._arrow
         )
-        writer = model.create_writer(output, self._schema, metadata.properties)
+        writer = model.create_writer(output, self._schema, {**metadata.properties, **self._without_bounds(rows)})
         with writer:
             writer.write(labelled)
         return DataFile.from_args(
@@ -149,6 +148,24 @@ class DataFileWriter:
             key_metadata=None,
             **writer.result().to_serialized_dict(),
         )
+
+    def _new_path(self, key: PartitionKey | None) -> str:
+        name = f"00000-{self._number}-{self._commit_id}.parquet"
+        self._number += 1
+        try:
+            return self._locations.new_data_location(name, key)
+        except (OverflowError, ValueError):
+            # A day that Python cannot spell: the path is for people, and no reader goes by it.
+            return self._locations.new_data_location(name)
+
+    def _without_bounds(self, rows: pa.Table) -> dict[str, str]:
+        """Columns with days or times that Python has no dates for, and so pyiceberg no bounds: such a file is read
+        whatever is sought."""
+        return {
+            f"{TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX}.{field.name}": "counts"
+            for column, field in zip(rows.columns, self._arrow, strict=True)
+            if _has_days_beyond_python(column)
+        }
 
     # Partitions ------------------------------------------------------------------------------------------------
 
@@ -168,7 +185,7 @@ class DataFileWriter:
             column = field.transform.pyarrow_transform(source.field_type)(self._source(rows, field.source_id))
             encoded = _combined(column).dictionary_encode(null_encoding="encode")
             places = encoded.indices.to_numpy()
-            fields.append((field, places, encoded.dictionary.to_pylist()))
+            fields.append((field, places, _numbers_for_times(encoded.dictionary).to_pylist()))
             # Numbered anew with each field: the product of many fields' values would not fit a number.
             groups = np.unique(groups * len(encoded.dictionary) + places, return_inverse=True)[1]
         _, firsts, counts = np.unique(groups, return_index=True, return_counts=True)
@@ -200,6 +217,26 @@ class DataFileWriter:
         for part in inside:
             column = pc.struct_field(column, part)
         return column
+
+
+# Python's dates are of the years 1 to 9999; those of Arrow, Iceberg and Spark go further.
+_DAYS = (-719_162, 2_932_896)
+_MICROSECONDS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
+
+
+def _numbers_for_times(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Days and times as the numbers that they are; anything else as it is."""
+    if pa.types.is_date32(values.type):
+        return values.cast(pa.int32())
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+
+
+def _has_days_beyond_python(column: pa.ChunkedArray) -> bool:
+    if not (pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type)):
+        return False
+    low, high = _DAYS if pa.types.is_date32(column.type) else _MICROSECONDS
+    least, most = pc.min_max(_numbers_for_times(column)).as_py().values()
+    return least is not None and (least < low or most > high)
 
 
 def _combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -20,6 +20,7 @@ PROMISE  Pure.  A halt is LandingHalted("schema") and names the column; nothing 
 from __future__ import annotations
 
 import itertools
+import json
 from typing import NoReturn
 
 from pyiceberg.partitioning import PartitionSpec
@@ -162,6 +163,19 @@ class Fitting:
 def spelled(type_: IcebergType) -> str:
     """As Iceberg spells it; a nested type in JSON, because names inside it may hold anything."""
     return str(type_) if type_.is_primitive else type_.model_dump_json()
+
+
+def field_of(column: Column) -> NestedField:
+    """A column again, from how it was spelled."""
+    nested = column.type.startswith("{")
+    return NestedField.model_validate(
+        {
+            "id": column.field_id,
+            "name": column.name,
+            "type": json.loads(column.type) if nested else column.type,
+            "required": False,
+        }
+    )
 
 
 def _is_same(a: IcebergType, b: IcebergType) -> bool:

@@ -53,7 +53,7 @@ from pyiceberg.transforms import IdentityTransform, parse_transform
 from pyiceberg.types import LongType
 
 from headwater.errors import InvalidRequest, LandingHalted, Unavailable
-from headwater.lake.fitting import Fitting, spelled
+from headwater.lake.fitting import Fitting, field_of, spelled
 from headwater.lake.local_sync import sync_local
 from headwater.lake.mark import MAIN, Mark, property_name
 from headwater.lake.shape import CREATED_FOR, LSN_METRICS, lake_schema
@@ -152,23 +152,25 @@ class IcebergTables:
 
         return _reading(state, lambda: [file.file_path for file in _live_files(table, head) if may_hold(file)])
 
-    def read_back_target(self, state: TableState, snapshot_id: int, field_ids: Sequence[int]) -> bytes:
+    def read_back_target(self, state: TableState, snapshot_id: int, columns: Sequence[Column]) -> bytes:
         table = _table(state)
         metadata = table.metadata
         snapshot = metadata.snapshot_by_id(snapshot_id)
         schema = metadata.schema()
         if snapshot is not None and snapshot.schema_id is not None:
             schema = next(each for each in metadata.schemas if each.schema_id == snapshot.schema_id)
+        elif columns and all(column.type for column in columns):
+            schema = Schema(*(field_of(column) for column in columns), schema_id=schema.schema_id)
         fields = {field.field_id: field for field in schema.fields}
-        wanted = sorted(field_ids or fields)
+        wanted = sorted(column.field_id for column in columns) or sorted(fields)
         if not set(wanted) <= set(fields):
             raise LandingHalted(
                 "verification",
                 f"columns that were landed in {state.name!r} are no longer in it: audit the table",
                 table=state.name,
             )
-        columns = tuple(Column(each, fields[each].name, spelled(fields[each].field_type)) for each in wanted)
-        return encode_target(metadata, schema, table.io.properties, columns)
+        read = tuple(Column(each, fields[each].name, spelled(fields[each].field_type)) for each in wanted)
+        return encode_target(metadata, schema, table.io.properties, read)
 
     def make_durable(self, state: TableState, snapshot_id: int, data_files: Sequence[str] = ()) -> None:
         table = _table(state)

@@ -63,6 +63,9 @@ class _Attempt:
     max_lsn: int = 0
     time_max_us: int | None = None
     error: str | None = None
+    lsn_to: int = 0
+    known_lsn: int = 0
+    """Up to here rows had landed, or once had, when the table was read."""
 
     @property
     def rows(self) -> int:
@@ -211,14 +214,16 @@ class Lander:
         for attempt in ready:
             trouble = self._trouble(attempt)
             if trouble is None:
-                intended.append(self._intent(attempt, lsn_to))
+                # A mark without rows, of what a person decided, may lie behind what this round could read.
+                attempt.lsn_to = max(lsn_to, attempt.landed_lsn)
+                intended.append(self._intent(attempt))
                 to_commit.append(attempt)
             else:
                 told[attempt.topic.number] = trouble
                 ended.extend(self._end(attempt, trouble))
         self._ledger.record(intended)
         committing = Committing(self._connections, self._clock)
-        outcomes = self._connections.each(lambda attempt: self._commit(committing, attempt, lsn_to), to_commit)
+        outcomes = self._connections.each(lambda attempt: self._commit(committing, attempt), to_commit)
         landed: list[LedgerRecord] = []
         for attempt, (outcome, record) in zip(to_commit, outcomes, strict=True):
             told[attempt.topic.number] = outcome
@@ -247,6 +252,7 @@ class Lander:
                 attempt.reading = reader.read(connect, attempt.topic, attempt.shape, known)
                 attempt.fit = last[0].fit(attempt.reading.state, attempt.shape)
             self._check_same_log(attempt.reading)
+            attempt.known_lsn = max(known.owed_lsn, attempt.landed_lsn)
         except LandingHalted as halt:
             return self._told(attempt.topic, "halted", cause=halt.cause, message=halt.message)
         except Exception as error:  # noqa: BLE001  one topic's trouble, whatever it is, must not stop the others
@@ -320,6 +326,10 @@ class Lander:
         assert attempt.reading is not None
         if attempt.error is not None:
             return self._told(attempt.topic, "failed", message=attempt.error)
+        if self._ledger.state().topic(attempt.topic_id).owed_lsn > attempt.known_lsn:
+            # Another lander has landed what was read here, so the log may have let go of it before it was read; and a
+            # table that is set back to the head that was read would let this commit in all the same.
+            return self._told(attempt.topic, "lost", message="another lander was faster")
         if attempt.reading.owed is not None:
             try:
                 check_log_has(self._source, attempt.topic, attempt.landed_lsn, attempt.reading.owed)
@@ -365,7 +375,7 @@ class Lander:
             time_column=attempt.topic.time_column is not None,
         )
 
-    def _intent(self, attempt: _Attempt, lsn_to: int) -> Intended:
+    def _intent(self, attempt: _Attempt) -> Intended:
         assert attempt.reading is not None
         head = attempt.reading.state.head()
         return Intended(
@@ -374,14 +384,12 @@ class Lander:
             commit_id=attempt.commit_id,
             base=head.snapshot_id if head is not None else None,
             lsn_from=attempt.reading.standing.landed_lsn,
-            lsn_to=lsn_to,
+            lsn_to=attempt.lsn_to,
             files=tuple(file.path for file in attempt.files),
             at_us=self._clock.now_us(),
         )
 
-    def _commit(
-        self, committing: Committing, attempt: _Attempt, lsn_to: int
-    ) -> tuple[TopicLanding | None, Landed | None]:
+    def _commit(self, committing: Committing, attempt: _Attempt) -> tuple[TopicLanding | None, Landed | None]:
         """Steps 6 and 7 for one topic: what to report, None to begin anew; and what landed."""
         assert attempt.reading is not None and attempt.fit is not None
         standing = attempt.reading.standing
@@ -395,12 +403,12 @@ class Lander:
                 commit_id=attempt.commit_id,
                 shard=self._source.shard,
                 lsn_from=standing.landed_lsn,
-                lsn_to=lsn_to,
+                lsn_to=attempt.lsn_to,
                 rows=digest.rows,
                 digest=str(digest),
                 epoch=attempt.epoch,
                 max_row_lsn=max(standing.max_row_lsn, attempt.max_lsn),
-                chain=self._source.chain_at(lsn_to),
+                chain=self._source.chain_at(attempt.lsn_to),
                 columns=",".join(str(column.field_id) for column in attempt.fit.columns),
                 watermark_us=max(watermarks, default=None),
             )

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -46,6 +47,17 @@ logger = logging.getLogger("headwater.lake")
 VERIFICATIONS: tuple[str, ...] = get_args(Verification)
 
 
+@contextmanager
+def from_the_extra() -> Iterator[None]:
+    """Around imports of what needs the packages of the `lake` extra."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "headwater":
+            raise  # that is our own mistake
+        raise InvalidRequest(f"landing needs further packages: {INSTALL}", missing=error.name) from error
+
+
 class Lake:
     def __init__(
         self,
@@ -59,8 +71,8 @@ class Lake:
     ) -> None:
         self._files = files
         self._directory = directory
-        self._clock = clock
-        self._entropy = entropy
+        self.clock = clock
+        self.entropy = entropy
         self._catalog = catalog
         self.spark_catalog = spark_catalog
         self.ledger = Ledger(files, clock=clock, entropy=entropy)
@@ -102,11 +114,7 @@ class Lake:
         for those that are due by the settings' freshness and size."""
         if verify not in VERIFICATIONS:
             raise InvalidRequest(f"verify is one of {', '.join(VERIFICATIONS)}, not {verify!r}")
-        wanted = with_tables(engine.metadata().topics.values())
-        if topics is not None:
-            wanted = [engine.topic(name) for name in dict.fromkeys(_names(topics))]
-            for topic in wanted:
-                landing_table(topic)
+        wanted = chosen(engine, topics)
         decided = frozenset(_names(after_rollback))
         for name in sorted({*decided, *(landed_lsn or {})} - {topic.name for topic in wanted}):
             raise InvalidRequest(f"{name!r} is not among the topics that are landed, so nothing is decided about it")
@@ -114,20 +122,18 @@ class Lake:
             wanted = self._due(engine, wanted)
         if not wanted:
             return LandingReport(lsn_to=engine.durable_lsn(), cleanup=self.let_go(engine) if due_only else "")
-        try:
+        with from_the_extra():
             from headwater.lake.lander import Lander
             from headwater.lake.source import EngineSource
             from headwater.lake.standing import Decisions
-        except ImportError as error:
-            raise InvalidRequest(f"landing needs further packages: {INSTALL}", missing=error.name) from error
         self.check_catalog_once()
         lander = Lander(
             EngineSource(engine, str(Path(self._directory).absolute())),
             self.place.connect,
             self.ledger,
             runner if runner is not None else self._local(),
-            clock=self._clock,
-            entropy=self._entropy,
+            clock=self.clock,
+            entropy=self.entropy,
             settings=engine.settings.landing,
         )
         report = lander.round(wanted, decisions=Decisions(decided, dict(landed_lsn or {})), verify=verify)
@@ -138,7 +144,7 @@ class Lake:
         settings = engine.settings.landing
         return due(
             [lag for lag in self.lags(engine) if lag.topic.number in numbers],
-            now_us=self._clock.now_us(),
+            now_us=self.clock.now_us(),
             freshness_s=settings.freshness_s,
             target_bytes=settings.target_file_bytes,
         )
@@ -152,18 +158,16 @@ class Lake:
 
     def check_catalog(self) -> tuple[CheckedProperty, ...]:
         """Race real commits on a table of its own and see what the catalog does; the ledger is told."""
-        try:
+        with from_the_extra():
             from headwater.lake.catalog_check import check_catalog
-        except ImportError as error:
-            raise InvalidRequest(f"landing needs further packages: {INSTALL}", missing=error.name) from error
-        found = check_catalog(self.place, self._clock, self._entropy)
+        found = check_catalog(self.place, self.clock, self.entropy)
         self.ledger.record(
             [
                 CheckedCatalog(
                     catalog=_identity(self.place),
                     passed=all(each.passed for each in found),
                     properties={each.name: each.passed for each in found},
-                    at_us=self._clock.now_us(),
+                    at_us=self.clock.now_us(),
                 )
             ]
         )
@@ -197,8 +201,8 @@ class Lake:
                 self._files,
                 directory=self._directory,
                 settings=replace(engine.settings, upkeep_interval_s=0),
-                clock=self._clock,
-                entropy=self._entropy,
+                clock=self.clock,
+                entropy=self.entropy,
                 landings=self.landings,
             )
             try:
@@ -224,7 +228,7 @@ class Lake:
             metadata.topics.values(),
             metadata.deleted.values(),
             uses,
-            now_us=self._clock.now_us(),
+            now_us=self.clock.now_us(),
             landings=self.landings,
             may_expire_by_age=False,
             grace_s=engine.settings.log.deletion_grace_s,
@@ -256,7 +260,7 @@ class Lake:
 
     def status(self, engine: Engine) -> list[LandingStatus]:
         """One line a topic with a table, by name."""
-        now_us = self._clock.now_us()
+        now_us = self.clock.now_us()
         found = []
         for lag in self.lags(engine):
             known = self.ledger.state().topic(lag.topic.topic_id.hex())
@@ -267,6 +271,7 @@ class Lake:
                     table=lag.topic.table,
                     landed_lsn=known.landed_lsn,
                     verified_lsn=known.verified_lsn,
+                    merged_lsn=(known.merged.lsn_to if known.merged is not None else 0) if lag.topic.key else None,
                     lag_rows=lag.rows,
                     lag_bytes=lag.bytes,
                     lag_s=lag.seconds(now_us),
@@ -275,6 +280,16 @@ class Lake:
                 )
             )
         return found
+
+
+def chosen(engine: Engine, topics: str | Iterable[str] | None) -> list[TopicRecord]:
+    """These topics, each of which must have a table; all that have one if none is named."""
+    if topics is None:
+        return with_tables(engine.metadata().topics.values())
+    found = [engine.topic(name) for name in dict.fromkeys(_names(topics))]
+    for topic in found:
+        landing_table(topic)
+    return found
 
 
 def with_tables(topics: Iterable[TopicRecord]) -> list[TopicRecord]:

@@ -148,7 +148,7 @@ class LedgerState:
                     if record.lsn > topic.verified_lsn:
                         topic.verified.append((record.lsn, record.at_us))
                 topic.unverified = {key: each for key, each in topic.unverified.items() if each.lsn_to <= record.lsn}
-            case Merged():
+            case _:
                 topic.merged = record
 
 
@@ -161,6 +161,9 @@ def _forget_old_attempts(topic: TopicLedger, now_us: int) -> None:
 
 def _land(topic: TopicLedger, record: Landed) -> None:
     topic.in_flight.pop(record.commit_id, None)
+    if record.rows and record.lsn_from == topic.hole_lsn:
+        _fill_hole(topic, record)
+        return
     if record.rows and record.lsn_to <= topic.landed_lsn:
         # Two landers may both have found it, or it is told late, when others have landed over it: it landed once.
         return
@@ -179,6 +182,15 @@ def _land(topic: TopicLedger, record: Landed) -> None:
     if record.rows:
         topic.landings.append((record.lsn_from, record.lsn_to, record.rows))
         topic.unverified[record.commit_id] = record
+
+
+def _fill_hole(topic: TopicLedger, record: Landed) -> None:
+    """It was told late, after landings that others had found behind it."""
+    topic.landings.append((record.lsn_from, record.lsn_to, record.rows))
+    topic.unverified[record.commit_id] = record
+    begins = {lsn_from for lsn_from, _, _ in topic.landings}
+    topic.hole_lsn = None if record.lsn_to in begins or record.lsn_to >= topic.landed_lsn else record.lsn_to
+    topic.landed_lsn = max(topic.landed_lsn, record.lsn_to)
 
 
 def _verify(topic: TopicLedger, record: Verified) -> None:

@@ -6,9 +6,9 @@ From the branch's head, by parent:
 (b) there is no snapshot, or the history ends without a mark and no file of the head has a row of any log: nothing is
     landed, whatever the property says, because it survives CREATE OR REPLACE and stays ahead after a rollback
 (c) a parent has expired, or the history ends without a mark though there are rows: the property counts, but only with
-    proof.  Its own snapshot is the one that is missing, or the newest row that it speaks of is in the table.  Without
-    proof: halt.  (That a history seems to end proves nothing: some writers forget the parent of a snapshot when they
-    expire it.)
+    proof.  Its own snapshot is the one that is missing, or the newest row that it speaks of is the newest in the table.
+    Without proof: halt.  (That a history seems to end proves nothing: some writers forget the parent of a snapshot when
+    they expire it.)
 
 PROMISE  The answer is never above what the table holds.  When it cannot be told, LandingHalted.
 NOT HERE What the ledger says, and what follows if the two differ: lander.py.
@@ -91,8 +91,8 @@ def _check_follows(state: TableState, snapshot: TableSnapshot, mark: Mark) -> No
     parent_id = snapshot.parent_id
     while parent_id is not None:
         parent = state.snapshots.get(parent_id)
-        found = _mark_or_missing(state, parent)[0] if parent is not None else None
-        if parent is None or found is not None:
+        found, missing = _mark_or_missing(state, parent) if parent is not None else (None, parent_id)
+        if parent is None or found is not None or missing is not None:
             before = found[0].lsn_to if found is not None else None
             break
         parent_id = parent.parent_id
@@ -173,10 +173,12 @@ def _by_property(
                 # Every landing writes the property, so there was none: the table has a history of its own.
                 return Standing()
             raise _unproven(state, "it holds rows of a log, and nothing says of which and how far", bound)
-        if bound < mark.max_row_lsn:
+        if bound != mark.max_row_lsn:
+            # A table never holds rows above its landed LSN, so rows that are newer prove that the property is old, of
+            # a history that main has left, as surely as rows that lack prove that it is ahead.
             raise _unproven(
                 state,
-                "its property says more than its rows show",
+                "its property says something else than its rows show",
                 bound,
                 property_lsn=mark.lsn_to,
                 expected_row_lsn=mark.max_row_lsn,

@@ -95,7 +95,8 @@ class Merging:
         """What there is to merge; None: nothing.  LandingHalted where a person must decide."""
         topic_id = topic.topic_id.hex()
         # The ledger before the tables: what was merged in between shows as a table that is ahead, never behind.
-        known = self._ledger.state().topic(topic_id)
+        known = self._ledger.state().topic(topic_id).copy()
+        recorded_lsn = known.merged.lsn_to if known.merged is not None else 0
         with closing(self._connect()) as tables:
             changes = tables.load(landing_table(topic))
             if changes is None:
@@ -103,7 +104,6 @@ class Merging:
             landed = own_standing(tables, changes, topic_id)
             if landed.mark is None or not landed.landed_lsn:
                 return None
-            recorded_lsn = known.merged.lsn_to if known.merged is not None else 0
             if recorded_lsn and not after_rollback and tables.load(topic.table or "") is None:
                 raise self._gap(topic, "is gone", 0, recorded_lsn)
             state, merged = self._state(tables, topic, mode, landed.mark)

@@ -13,11 +13,12 @@ NOT HERE Which runs: plan.py and source.py.  Writing rows: data_files.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import CorruptData, HeadwaterError, UnknownFormat
@@ -30,9 +31,13 @@ from headwater.storage.files import File
 from headwater.topics.batches import decode_rows
 from headwater.topics.schema import adapt, unpack_schema
 
+Integers = npt.NDArray[np.int64]
+
 _CHUNK_BYTES = 4 * 1024 * 1024
-_TOGETHER_ROWS = 65_536
-"""Frames are put together until they have so many rows; a frame with a quarter of them stays as it lies."""
+_DIRECT_ROWS = 65_536
+"""A frame of so many rows stays as it lies; smaller ones are put together ..."""
+_TOGETHER_BYTES = 256 * 1024 * 1024
+"""... up to this size: Arrow's columns of text end at 2 GiB."""
 _DATA, _SPARSE, _GAP = int(Kind.DATA), int(Kind.SPARSE), int(Kind.GAP)
 _TOMBSTONES = int(Flag.TOMBSTONES)
 
@@ -237,37 +242,55 @@ class _TopicFrames:
         """Batches of a useful size in the newest schema version; in order."""
         newest = self._schemas[-1]
         waiting: list[pa.RecordBatch] = []
-        count, version = 0, 0
+        size, version = 0, 0
         for batch, of_version in zip(self._batches, self._versions, strict=True):
-            if waiting and (of_version != version or batch.num_rows * 4 >= _TOGETHER_ROWS or count >= _TOGETHER_ROWS):
+            direct = batch.num_rows >= _DIRECT_ROWS
+            if waiting and (direct or of_version != version or size >= _TOGETHER_BYTES):
                 yield adapt(_concat(waiting), newest)
-                waiting, count = [], 0
+                waiting, size = [], 0
             waiting.append(batch)
-            count += batch.num_rows
+            size += batch.get_total_buffer_size()
             version = of_version
+            if direct:
+                size = _TOGETHER_BYTES
         yield adapt(_concat(waiting), newest)
 
     def _system_columns(self, shard: int) -> dict[str, pa.Array]:
         counts = np.array(self.row_counts, np.int64)
-        ends = np.cumsum(counts)
-        starts = ends - counts
-        rows = int(ends[-1])
-        offsets = np.arange(rows, dtype=np.int64)
-        offsets += np.repeat(np.array(self.base_offsets, np.int64) - starts, counts)
-        for place, sparse in self.offsets.items():
-            offsets[starts[place] : ends[place]] = sparse.to_numpy()
-        times = pa.array(np.repeat(np.array(self.times_us, np.int64), counts))
-        columns = {
-            "_hw_shard": pa.repeat(pa.scalar(shard, pa.int32()), rows),
-            "_hw_lsn": pa.array(np.repeat(np.array(self.lsns, np.int64), counts)),
-            "_hw_partition": pa.array(np.repeat(np.array(self.partitions, np.int32), counts)),
-            "_hw_offset": pa.array(offsets),
-            "_hw_time": times.cast(pa.timestamp("us", "UTC")),
-        }
+        columns = system_columns(shard, self.lsns, self.partitions, self.base_offsets, counts, self.times_us)
+        if self.offsets:
+            ends = np.cumsum(counts)
+            offsets = columns["_hw_offset"].to_numpy().copy()
+            for place, sparse in self.offsets.items():
+                offsets[ends[place] - counts[place] : ends[place]] = sparse.to_numpy()
+            columns["_hw_offset"] = pa.array(offsets)
         if self.topic.changes:
             deleted = np.repeat(np.array(self.tombstones, np.int8), counts)
             columns["_hw_op"] = pa.array(["U", "D"]).take(pa.array(deleted))
         return columns
+
+
+def system_columns(
+    shard: int,
+    lsns: Sequence[int],
+    partitions: Sequence[int],
+    base_offsets: Sequence[int],
+    row_counts: Integers,
+    times_us: Sequence[int],
+) -> dict[str, pa.Array]:
+    """The system's columns of the rows of these frames, whose offsets are dense."""
+    ends = np.cumsum(row_counts)
+    rows = int(ends[-1])
+    offsets = np.arange(rows, dtype=np.int64)
+    offsets += np.repeat(np.array(base_offsets, np.int64) - (ends - row_counts), row_counts)
+    times = pa.array(np.repeat(np.array(times_us, np.int64), row_counts))
+    return {
+        "_hw_shard": pa.repeat(pa.scalar(shard, pa.int32()), rows),
+        "_hw_lsn": pa.array(np.repeat(np.array(lsns, np.int64), row_counts)),
+        "_hw_partition": pa.array(np.repeat(np.array(partitions, np.int32), row_counts)),
+        "_hw_offset": pa.array(offsets),
+        "_hw_time": times.cast(pa.timestamp("us", "UTC")),
+    }
 
 
 def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

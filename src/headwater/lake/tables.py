@@ -140,9 +140,10 @@ class Tables(Protocol):
         """The data files of main's head that may hold rows after one LSN and up to another, by path."""
         ...
 
-    def read_back_target(self, state: TableState, snapshot_id: int, field_ids: Sequence[int]) -> bytes:
-        """What a task needs to read these columns from data files, as the schema of a snapshot has them (as the
-        table's newest has them where the snapshot is gone); all columns where none is named."""
+    def read_back_target(self, state: TableState, snapshot_id: int, columns: Sequence[Column]) -> bytes:
+        """What a task needs to read these columns from data files, as the schema of a snapshot has them; where the
+        snapshot is gone in their own types, or, where those are not known, in the table's.  All columns where none is
+        named."""
         ...
 
     def make_durable(self, state: TableState, snapshot_id: int, data_files: Sequence[str] = ()) -> None:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from headwater.clock import cpu_s
+from headwater.errors import CorruptData
 from headwater.lake.data_files import DataFileWriter, columns_of, read_data_file, read_rewritten_file
 from headwater.lake.digest import combine, digest_of
 from headwater.lake.local_sync import sync_local
@@ -110,8 +111,10 @@ def read_back(work: ReadBackWork) -> ReadBackDone:
             else:
                 parts = read_rewritten_file(work.target, path, work.between)
             digests.extend(digest_of(rows) for rows in parts if rows.num_rows)
-        except Exception as error:  # noqa: BLE001  whatever keeps a file from being read, the landing is not verified
+        except (FileNotFoundError, CorruptData, pa.ArrowInvalid) as error:
             return ReadBackDone(work.number, item=work.item, error=f"{path}: {_reason(error)}")
+        except Exception as error:  # noqa: BLE001  whatever else keeps a file from being read, nobody has looked at it
+            return ReadBackDone(work.number, item=work.item, unread=f"{path}: {_reason(error)}")
     return ReadBackDone(work.number, combine(digests), item=work.item)
 
 

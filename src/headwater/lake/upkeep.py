@@ -9,7 +9,8 @@
 
 PROMISE  A branch's head, what a tag names, and the snapshots that another branch's mark rests on are never let go.
          A file is an orphan only if nothing references it, by path or by name, it is older than the age, and it is not
-         of a commit that is in flight by the ledger.  What was not written by an Iceberg writer is left where it is.
+         of a commit that is in flight by the ledger; and it goes only once no commit that would bring it in can still
+         be applied.  What was not written by an Iceberg writer is left where it is.
 NOT HERE Doing any of it: table_care.py, and spark/maintain.py for what needs Spark.
 """
 
@@ -233,6 +234,20 @@ def find_orphans(
         else:
             removable.append(file)
     return Orphans(tuple(sorted(removable, key=lambda each: each.path)), young, held, strangers)
+
+
+CLOCKS_APART_US = 3_600_000_000
+"""The clock of a store and that of whoever commits are taken to be closer than this."""
+
+
+def could_still_come(state: TableState, orphans: Iterable[ListedFile]) -> bool:
+    """Whether a commit that brings one of these into main could still be applied.
+
+    Whoever wrote a file had read main's head before, and commits on condition of that head.  So main must have moved
+    since the file was written: then a lander that was paused for days, or a request that is days late, is refused."""
+    head = state.head()
+    moved_us = head.timestamp_ms * 1000 if head is not None else 0
+    return any(file.modified_us + CLOCKS_APART_US >= moved_us for file in orphans)
 
 
 def plain_path(path: str) -> str:

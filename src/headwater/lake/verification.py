@@ -150,7 +150,7 @@ class Verifying:
 
     @staticmethod
     def _to_read(tables: Tables, state: TableState, topic: TopicRecord, landed: Landed, mode: Verification) -> _ToRead:
-        target = tables.read_back_target(state, landed.snapshot, [column.field_id for column in landed.columns])
+        target = tables.read_back_target(state, landed.snapshot, landed.columns)
         stands_on, between = landed.snapshot, None
         if landing_in_history(state, landed.commit_id) is not None and landed.snapshot in state.snapshots:
             files = tables.added_files(state, landed.snapshot)
@@ -178,13 +178,16 @@ class Verifying:
                 )
                 owners.append(landing.landed.commit_id)
         blocks: dict[str, list[Block]] = {landing.landed.commit_id: [] for landing in landings}
-        errors: dict[str, str | None] = dict.fromkeys(blocks)
+        errors: dict[str, str | Unavailable | None] = dict.fromkeys(blocks)
         try:
             for done in self._runner.run(works):
                 assert isinstance(done, ReadBackDone)
                 owner = owners[done.item]
                 blocks[owner].extend(done.digest.blocks)
-                errors[owner] = errors[owner] or done.error
+                if done.error is not None:
+                    errors[owner] = done.error
+                elif done.unread is not None and errors[owner] is None:
+                    errors[owner] = Unavailable("data files could not be read back", reason=done.unread)
         except Unavailable as error:
             return dict.fromkeys(blocks, error)
         return {owner: errors[owner] or Digest(tuple(each)) for owner, each in blocks.items()}

@@ -130,6 +130,9 @@ class ReadBackDone(msgspec.Struct, frozen=True, tag="read-back"):
     number: int
     digest: Digest = Digest()
     error: str | None = None
+    """What is wrong with the files: one is missing, or does not hold what data files hold."""
+    unread: str | None = None
+    """Why nobody could look at them."""
     item: int = 0
 
 
@@ -153,5 +156,5 @@ def unpack_done(data: bytes) -> Done:
 def failed(work: Work, error: str) -> Done:
     """What is said of a work that was not done: nothing of it counts."""
     if isinstance(work, ReadBackWork):
-        return ReadBackDone(work.number, error=error, item=work.item)
+        return ReadBackDone(work.number, unread=error, item=work.item)
     return LandDone(tuple(TopicDone(topic.number, error=error) for topic in work.topics))

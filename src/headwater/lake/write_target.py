@@ -35,7 +35,6 @@ from headwater.lake.work import Column, WrittenFile
 _FILE_IO_PROPERTIES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", "hf.", "py-io-impl")
 # Signing each request of an object store through the catalog needs the way to the catalog too.
 _SIGNER_PROPERTIES = ("uri", "token", "credential")
-_FILE_FORMAT = "write.format.default"
 
 # ---------------------------------------------------------------------------------------------------- targets
 
@@ -70,12 +69,8 @@ def encode_target(
     metadata: TableMetadata, schema: Schema, io_properties: Mapping[str, object], columns: tuple[Column, ...]
 ) -> bytes:
     """The target of a table with this metadata whose schema is, or will be, this one."""
-    # A mark is new with each landing, and a file in Parquet is right in a table of any default.
-    properties = {
-        name: value
-        for name, value in metadata.properties.items()
-        if not name.startswith(PREFIX) and name != _FILE_FORMAT
-    }
+    # A mark is new with each landing, and no task has a use for it.
+    properties = {name: value for name, value in metadata.properties.items() if not name.startswith(PREFIX)}
     bare = metadata.model_copy(
         update={
             "schemas": [schema],

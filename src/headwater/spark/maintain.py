@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from headwater.clock import Clock, Entropy
 from headwater.errors import HeadwaterError
-from headwater.lake.care import Care, TableUpkeep
+from headwater.lake.care import COMPACTION, Care, TableUpkeep, note_of
 from headwater.lake.catalog import CatalogPlace
 from headwater.lake.ledger import Ledger
 from headwater.lake.ledger_records import Kept
@@ -89,7 +89,6 @@ def _compacted(
         before = _snapshots(place, table)
         with own_session(spark, catalog) as session:
             row = session.sql(rewrite_statement(catalog, table, settings)).collect()[0]
-            application = session.conf.get("spark.app.id", None)
     except HeadwaterError as error:
         told.left.append(str(error))
         return told
@@ -98,7 +97,7 @@ def _compacted(
         told.left.append(f"small files stay for now: {_first_line(error)}")
         return told
     told.compacted_files, told.made_files = row["rewritten_data_files_count"], row["added_data_files_count"]
-    _note(place, ledger, clock, told, before, application)
+    _note(place, ledger, clock, told, before)
     return told
 
 
@@ -121,21 +120,18 @@ def rewrite_statement(catalog: str, table: str, settings: UpkeepSettings) -> str
 
 
 def _note(
-    place: CatalogPlace,
-    ledger: Ledger,
-    clock: Clock,
-    told: TableUpkeep,
-    before: Mapping[int, object],
-    application: str | None,
+    place: CatalogPlace, ledger: Ledger, clock: Clock, told: TableUpkeep, before: Mapping[int, Mapping[str, str]]
 ) -> None:
     """Write down which snapshots are this compaction's: they carry no mark of ours, and are not others' either."""
     after = _snapshots(place, told.table)
     detail = f"{told.compacted_files} files became {told.made_files}"
+    # Beside the one that replaced files there may be one that took away what was left of deletes.
+    replaced = {str(told.compacted_files), "0"}
     ledger.record(
         [
-            Kept(table=told.table, what="compaction", detail=f"snapshot {snapshot}: {detail}", at_us=clock.now_us())
+            Kept(table=told.table, what=COMPACTION, detail=note_of(snapshot, detail), at_us=clock.now_us())
             for snapshot, summary in after.items()
-            if snapshot not in before and summary.get("spark.app.id") == application
+            if snapshot not in before and summary.get("deleted-data-files", "0") in replaced
         ]
     )
 

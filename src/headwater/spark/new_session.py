@@ -6,6 +6,8 @@ PROMISE  Without pyspark it is an InvalidRequest that says what to install; a Sp
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +16,7 @@ from headwater.errors import InvalidRequest, Unavailable
 from headwater.spark.session import INSTALL
 
 NAME = "headwater"
+_OF_A_SESSION = ("spark.sql.catalog.", "spark.sql.session.")
 
 
 @contextmanager
@@ -24,8 +27,13 @@ def new_session(config: Mapping[str, str], *, master: str = "", connect: str = "
     except ImportError as error:
         raise InvalidRequest(f"Spark is not installed here: {INSTALL}", missing=error.name) from error
     builder = SparkSession.builder.appName(NAME)
+    if master.startswith("local"):
+        # Its tasks run on this machine: with this interpreter, which has the packages that they need.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for name, value in config.items():
-        builder = builder.config(name, value)
+        # What a server is made of, its packages and extensions, it must have by itself.
+        if not connect or name.startswith(_OF_A_SESSION):
+            builder = builder.config(name, value)
     try:
         spark = builder.remote(connect).getOrCreate() if connect else builder.master(master).getOrCreate()
     except Exception as error:  # pyspark's, py4j's, grpc's: they have nothing in common

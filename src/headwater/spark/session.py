@@ -28,7 +28,7 @@ INSTALL = "pip install headwater[spark]"
 
 ICEBERG_PACKAGES = {
     "3.5": "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0",
-    "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0",
+    "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
     "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
 }
 """By Spark's version: Iceberg's runtime, for the Scala that pyspark has."""

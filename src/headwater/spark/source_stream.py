@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from headwater.errors import Halted
 from headwater.spark.source_log import OpenTopic, Position, position_from_json
 from headwater.spark.source_options import SourceOptions
 from headwater.spark.source_reader import TopicPartition, read_partition, shape_of
@@ -58,6 +59,9 @@ class TopicStreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = position_from_json(start), position_from_json(end)
+        if last.lsn < first.lsn:
+            # A latest offset that was asked for before Spark said where the stream is: going back reads rows twice.
+            raise Halted("a batch that ends before it begins: nothing was read", start_lsn=first.lsn, end_lsn=last.lsn)
         self._position = last
         if first == last:
             return []

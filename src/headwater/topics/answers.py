@@ -118,6 +118,8 @@ class LandingStatus:
     table: str
     landed_lsn: int
     verified_lsn: int
+    merged_lsn: int | None
+    """How far the state of a keyed topic has come; None where the topic has no key."""
     lag_rows: int
     """About how many rows the log holds that the table does not."""
     lag_bytes: int

@@ -27,6 +27,10 @@ MASKED = [
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "<time>"),
     (re.compile(r"\b[0-9a-f]{32}\b|\b(?<=log )[0-9a-f]{8}\b"), "<id>"),
     (re.compile(r"in \d+\.\d\d s"), "in <time>"),
+    # A landing: what it took, how large its files are, and how wide the columns are for that.
+    (re.compile(r"(?m)^TOPIC +TABLE +OUTCOME .*$"), "<heads of a landing>"),
+    (re.compile(r" +[\d.]+ k?B +\d+ ms +"), " <bytes> <ms> "),
+    (re.compile(r"[\d.,]+ k?B of the log in [\d.]+ s \([\d.,]+ MB/s\), read back in [\d.]+ s"), "<read> in <time>"),
 ]
 
 

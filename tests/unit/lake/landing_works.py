@@ -38,10 +38,9 @@ MIB = 1024 * 1024
 
 
 def small_segments(size_bytes: int = 64 * 1024) -> hw.Settings:
-    """Settings with which a few rows fill several segments."""
-    return hw.Settings(
-        log=hw.LogSettings(segment_size_bytes_max=size_bytes, write_body_bytes_max=size_bytes, reserve_bytes=0)
-    )
+    """Settings with which a few rows fill several segments, and nothing is rewritten but by the test."""
+    log = hw.LogSettings(segment_size_bytes_max=size_bytes, write_body_bytes_max=size_bytes, reserve_bytes=0)
+    return hw.Settings(log=log, upkeep_interval_s=0)
 
 
 def record_of(topic: hw.Topic) -> TopicRecord:

@@ -178,7 +178,7 @@ def test_order_chunks_and_workers_do_not_change_a_digest(
 
 def test_rows_of_many_blocks_and_partitions_are_told_apart_and_more_rows_than_are_mixed_at_once() -> None:
     # The sum over a block crosses the batches that are mixed at once, and partitions change with every row.
-    count = 2 * ROWS_AT_ONCE + 11
+    count = ROWS_AT_ONCE + 11
     places = np.arange(count)
     table = pa.table(
         {

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from headwater.errors import CorruptData
 from headwater.lake.mark import Mark, mark_in_property, mark_in_summary, property_name
 
-MARK = Mark("0a" * 16, "0b" * 16, "c1", 0, 10, 20, 7, "00000000000000ff", 3, 19, columns="1,2,7")
+MARK = Mark(
+    "0a" * 16, "0b" * 16, "c1", 0, 10, 20, 7, "00000000000000ff", 3, 19, columns="1,2,7", chain="00000000000000aa"
+)
 
 numbers = st.integers(0, 2**63 - 1)
 words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
@@ -29,6 +31,7 @@ marks = st.builds(
     epoch=numbers,
     max_row_lsn=numbers,
     columns=st.just("") | st.lists(st.integers(1, 9999), max_size=9).map(lambda ids: ",".join(map(str, ids))),
+    chain=st.just("") | words,
     watermark_us=st.none() | st.integers(-(2**63), 2**63 - 1),
 )
 
@@ -58,6 +61,7 @@ def test_a_summary_holds_strings_under_names_of_its_own_and_no_snapshot() -> Non
         "headwater.epoch": "3",
         "headwater.max-row-lsn": "19",
         "headwater.columns": "1,2,7",
+        "headwater.chain": "00000000000000aa",
     }
 
 
@@ -74,7 +78,9 @@ def test_a_snapshot_of_somebody_else_has_no_mark() -> None:
     assert mark_in_summary({"headwater.stamp": "true"}) is None
 
 
-@pytest.mark.parametrize("part", sorted(MARK.summary().keys() - {"headwater.commit-id", "headwater.columns"}))
+@pytest.mark.parametrize(
+    "part", sorted(MARK.summary().keys() - {"headwater.commit-id", "headwater.columns", "headwater.chain"})
+)
 def test_a_mark_that_lacks_a_part_is_none_that_can_be_read(part: str) -> None:
     summary = MARK.summary()
     del summary[part]

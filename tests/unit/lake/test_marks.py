@@ -5,6 +5,7 @@ Snapshots are written here as (id, parent); a landing of LSN n has the snapshot 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -102,6 +103,34 @@ def test_a_cherry_picked_landing_counts_as_the_one_that_it_was_picked_from() -> 
     assert (found.landed_lsn, found.snapshot) == (20, 20)
 
 
+def test_a_landing_that_was_picked_onto_a_history_that_lacks_the_one_before_it_halts() -> None:
+    # Given landings of 10, 20 and 30, a rollback to 10, and the last of them picked onto that.
+    state = table(landing(10, None), landing(20, 10), landing(30, 20), picked(12, 10, 30))
+
+    with pytest.raises(LandingHalted, match="after lsn 20 was cherry-picked") as halted:
+        standing(state)
+
+    assert (halted.value.cause, halted.value.facts["landed_lsn"]) == ("gap", 10)
+
+
+def test_the_first_landing_may_be_picked_onto_a_table_of_others() -> None:
+    assert standing(table(landing(10, None), foreign(1, None), foreign(2, 1), picked(12, 2, 10))).landed_lsn == 10
+
+
+def test_a_landing_that_was_picked_onto_a_history_that_has_expired_halts() -> None:
+    for state in (
+        table(landing(20, 10), foreign(11, 5), picked(12, 11, 20)),
+        table(landing(20, 10), picked(12, 11, 20)),
+    ):
+        assert "cherry-picked" in unproven(state, not_asked).message
+
+
+def test_a_landing_that_was_picked_twice_halts_also_when_its_own_snapshot_has_expired() -> None:
+    state = table(landing(10, None), picked(12, 10, 20), picked(13, 12, 20), property_of=mark(20))
+
+    assert "cherry-picked" in unproven(state, not_asked).message
+
+
 def test_a_cherry_picked_commit_of_somebody_else_is_passed_over() -> None:
     found = standing(table(landing(10, None), foreign(15, 10), foreign(11, 10), picked(12, 11, 15)))
 
@@ -179,6 +208,10 @@ def test_a_property_whose_newest_row_is_in_the_table_is_proven() -> None:
     assert (found.landed_lsn, found.by_property) == (20, True)
 
 
+def test_a_property_that_says_less_than_the_rows_show_is_of_another_history_and_halts() -> None:
+    unproven(table(foreign(31, 30), property_of=mark(20)), bound(29))
+
+
 def test_a_property_that_says_more_than_the_rows_show_halts() -> None:
     # Given a table that was rolled back, written by somebody else, and whose old snapshots have expired.
     halted = unproven(table(foreign(11, 10), property_of=mark(20)), bound(9))
@@ -223,6 +256,22 @@ def test_a_cherry_pick_of_an_expired_snapshot_that_the_property_does_not_name_ne
 
     assert standing(state, bound(19)).landed_lsn == 20
     unproven(state, bound(9))
+
+
+def test_a_pick_of_an_expired_landing_onto_a_history_that_lacks_the_one_before_it_halts() -> None:
+    state = table(landing(10, None), picked(12, 10, 30), property_of=mark(30))
+
+    with pytest.raises(LandingHalted, match="after lsn 20 was cherry-picked") as halted:
+        standing(state)
+
+    assert halted.value.cause == "gap"
+
+
+def test_a_property_that_names_no_snapshot_is_no_proof_of_a_history_that_ends() -> None:
+    state = table(foreign(21, None))
+    value = json.dumps({name.removeprefix("headwater."): value for name, value in mark(20).summary().items()})
+
+    unproven(replace(state, properties={property_name(): value}), bound(9))
 
 
 # Landings in a history ------------------------------------------------------------------------------------------------

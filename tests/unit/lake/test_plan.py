@@ -73,6 +73,7 @@ def test_every_wanted_row_up_to_the_plans_lsn_is_in_exactly_one_range(
     assert len({each.segment for each in plan.ranges}) == len(plan.ranges)
     assert plan.lsn_to == durable or plan.lsn_to in {each.last_lsn for each in segments}
     assert plan.lsn_to <= durable
+    assert all(each.lsn_to <= plan.lsn_to for each in plan.ranges)
 
 
 @given(logs(), st.integers(1, 100))

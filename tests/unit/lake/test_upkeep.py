@@ -17,6 +17,7 @@ from headwater.lake.upkeep import (
     Ref,
     UpkeepSettings,
     abandoned_branches,
+    could_still_come,
     expirable,
     find_orphans,
     foreign_commits,
@@ -341,6 +342,15 @@ def test_a_checksum_beside_a_file_goes_where_the_file_goes() -> None:
     kept, gone = file(".a.parquet.crc"), file(".b.parquet.crc")
 
     assert orphans(kept, gone, referenced=("/lake/sales/orders/data/a.parquet",)) == [".b.parquet.crc"]
+
+
+def test_a_commit_can_still_bring_a_file_in_while_main_has_not_moved_since_it_was_written() -> None:
+    moved = table(landing(1, None, age_ms=2 * 24 * HOUR_MS))
+
+    assert not could_still_come(moved, [file("a.parquet", NOW_US - 3 * DAY_US)])
+    assert could_still_come(moved, [file("a.parquet", NOW_US - 3 * DAY_US), file("b.parquet", NOW_US - DAY_US)])
+    assert could_still_come(moved, [file("a.parquet", NOW_US - 2 * DAY_US - 1)])
+    assert not could_still_come(moved, [])
 
 
 def test_enough_small_files_in_one_partition_are_worth_a_compaction() -> None:
