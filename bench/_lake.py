@@ -187,7 +187,8 @@ class BenchLake:
         return self.log._engine.topic(topic)
 
     def fill(self, name: str, rows: int, *, partition_by: str | None = None, step_us: int = 1_000) -> None:
-        """A topic with a table of its name, and this many rows."""
+        """A topic with a table of its name, and this many rows, in segments of their own."""
+        self.log._engine.shard.log.roll()
         topic = self.log.topic(name, schema=SCHEMA, table=f"bench.{name}", partition_by=partition_by)
         for first in range(0, rows, ROWS_PER_APPEND):
             topic.append(batch_of(first, min(ROWS_PER_APPEND, rows - first), step_us))

@@ -148,6 +148,8 @@ def _write_inputs(own: BenchLake, topic: str, folder: Path) -> list[str]:
     files = []
     for number, work in enumerate(own.works(topic, target)):
         rows = read_rows(work, {work.topics[0].number: columns}).topics[work.topics[0].number].rows
+        if not rows.num_rows:
+            continue
         pq.write_table(rows, parquet / f"{number}.parquet")
         given = rows.select([name for name in rows.column_names if not name.startswith("_hw_")])
         files.append(str(arrow / f"{number}.arrow"))

@@ -151,9 +151,11 @@ class SimulatedSource:
     shard = 0
     log_id = LOG_ID
 
-    def __init__(self, log: SimulatedLog, seam: Seam) -> None:
+    def __init__(self, log: SimulatedLog, seam: Seam, *, can_tell: bool = True) -> None:
         self._log = log
         self._seam = seam
+        self._can_tell = can_tell
+        """Whether it knows that nothing was taken away, or leaves that to be counted."""
 
     def durable_lsn(self) -> int:
         return self._seam.call("durable_lsn", lambda: self._log.durable_lsn)
@@ -168,7 +170,7 @@ class SimulatedSource:
         return [(planned.segment, ((start, min(start + size, last + 1)),)) for start in range(first, last + 1, size)]
 
     def holds_all(self, topic_number: int, lsn_from: int, lsn_to: int) -> bool:
-        return self._log.forgotten.get(topic_number, 0) <= lsn_from
+        return self._can_tell and self._log.forgotten.get(topic_number, 0) <= lsn_from
 
     def chain_at(self, lsn: int) -> str:
         """Here an LSN is never given out twice once it is durable, so it is a frame's chain value itself."""

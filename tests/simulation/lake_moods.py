@@ -105,6 +105,8 @@ class Mood:
     """Of what the world does, how much is time that passes, so that the log forgets."""
     acts: tuple[str, ...]
     checks_sequence: bool
+    can_tell: bool
+    """Whether the log knows what it has let go of."""
 
 
 def draw_mood(chance: Random, world: str | None = None) -> Mood:
@@ -127,4 +129,5 @@ def draw_mood(chance: Random, world: str | None = None) -> Mood:
         time_share=chance.choice((0.05, 0.2)),
         acts=tuple(acts),
         checks_sequence=chance.random() < 0.7,
+        can_tell=chance.random() < 0.7,
     )

@@ -231,7 +231,7 @@ class Schedule:
         self.note(actor.name, f"begins a round, {decisions}")
         actor.ledger = SimulatedLedger(self.ledger, actor, self._recorded)
         lander = Lander(
-            SimulatedSource(self.log, actor),
+            SimulatedSource(self.log, actor, can_tell=self.mood.can_tell),
             lambda: SimulatedTables(self.catalog, actor),
             actor.ledger,
             SimulatedRunner(self.log, self.catalog, actor, actor.read_rows.update),

@@ -167,6 +167,12 @@ def parts(scale: float) -> dict[str, Callable[[], Result]]:
             {"HEADWATER_LANDING_REAL": scaled(1_000)},
             workers=PROCESSES,
         ),
+        "landing-races": lambda: _pytest(
+            "landing-races", "tests/e2e_lake/test_races.py", {"HEADWATER_RACES": scaled(1_000)}
+        ),
+        "landing-kills": lambda: _pytest(
+            "landing-kills", "tests/e2e_lake/test_spark_kills.py", {"HEADWATER_SPARK_KILLS": scaled(70)}
+        ),
         "soak": lambda: _pytest("soak", "tests/soak", {"HEADWATER_SOAK_S": scaled(2_400)}),
     }
 

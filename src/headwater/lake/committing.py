@@ -23,11 +23,13 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.errors import LandingHalted
 from headwater.lake.connections import Connections
-from headwater.lake.mark import Mark
+from headwater.lake.mark import Mark, property_name
 from headwater.lake.marks import Standing, landing_in_history, standing_of
 from headwater.lake.tables import CommitRefused, CommitUncertain, Fit, Tables, TableState
 from headwater.lake.work import WrittenFile
 
+ATTEMPT_US_MAX = 86_400 * 1_000_000
+"""A lander that was paused for longer than this does not commit what it had written: upkeep may take it for orphans."""
 REFUSALS_MAX = 10
 """How often the same files are tried on a new head before the topic begins anew."""
 
@@ -50,10 +52,19 @@ class Committing:
         self._clock = clock
 
     def commit(
-        self, state: TableState, fit: Fit, files: Sequence[WrittenFile], mark: Mark, standing: Standing
+        self,
+        state: TableState,
+        fit: Fit,
+        files: Sequence[WrittenFile],
+        mark: Mark,
+        standing: Standing,
+        begun_us: int | None = None,
     ) -> Committed | NotCommitted:
         """Commit what was written for this landing onto the state from which its landed LSN was read."""
+        begun_us = self._clock.now_us() if begun_us is None else begun_us
         for _ in range(REFUSALS_MAX):
+            if self._clock.now_us() - begun_us > ATTEMPT_US_MAX:
+                return NotCommitted.AGAIN
             certain = True
             try:
                 with self._connections.lent() as tables:
@@ -99,5 +110,8 @@ class Committing:
         if reached.landed_lsn != standing.landed_lsn:
             return NotCommitted.LOST if reached.landed_lsn >= mark.lsn_to else NotCommitted.AGAIN
         if (now.schema_id, now.spec_id) != (before.schema_id, before.spec_id):
+            return NotCommitted.AGAIN
+        if now.properties.get(property_name()) != before.properties.get(property_name()):
+            # Somebody landed, and was undone: whoever begins anew asks the ledger what that means.
             return NotCommitted.AGAIN
         return now

@@ -64,6 +64,7 @@ class _Attempt:
     time_max_us: int | None = None
     error: str | None = None
     lsn_to: int = 0
+    begun_us: int = 0
     known_lsn: int = 0
     """Up to here rows had landed, or once had, when the table was read."""
 
@@ -121,6 +122,7 @@ class Lander:
         """Land what these topics have, up to what is durable now or to what one round may read; then verify."""
         begun_s = self._clock.monotonic_s()
         self._bytes_read = 0
+        durable_lsn = self._source.durable_lsn()
         decisions = decisions or Decisions()
         reader = TableReader(self._source, self._clock, decisions)
         try:
@@ -145,7 +147,7 @@ class Lander:
         ended_s = self._clock.monotonic_s()
         return LandingReport(
             tuple(reports),
-            lsn_to=self._source.durable_lsn(),
+            lsn_to=durable_lsn,
             bytes_read=self._bytes_read,
             seconds=ended_s - begun_s,
             verify_s=ended_s - landed_s,
@@ -287,6 +289,7 @@ class Lander:
                 told[attempt.topic.number] = self._told(attempt.topic, "lost", message="another lander has begun since")
                 continue
             attempt.epoch += 1
+            attempt.begun_us = self._clock.now_us()
             records.extend(attempt.reading.records)
             records.append(
                 Begun(
@@ -294,7 +297,7 @@ class Lander:
                     table=attempt.table,
                     epoch=attempt.epoch,
                     commit_id=attempt.commit_id,
-                    at_us=self._clock.now_us(),
+                    at_us=attempt.begun_us,
                 )
             )
             first.append(attempt)
@@ -412,7 +415,9 @@ class Lander:
                 columns=",".join(str(column.field_id) for column in attempt.fit.columns),
                 watermark_us=max(watermarks, default=None),
             )
-            result = committing.commit(attempt.reading.state, attempt.fit, attempt.files, mark, standing)
+            result = committing.commit(
+                attempt.reading.state, attempt.fit, attempt.files, mark, standing, attempt.begun_us
+            )
         except LandingHalted as halt:
             return self._told(attempt.topic, "halted", cause=halt.cause, message=halt.message), None
         except Exception as error:  # noqa: BLE001  one topic's trouble, whatever it is, must not stop the others

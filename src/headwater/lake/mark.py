@@ -8,6 +8,7 @@ stays ahead after a rollback.  Neither is believed alone: marks.py reads them to
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -68,6 +69,7 @@ class Mark:
 
 _NUMBERS = {"shard", "lsn_from", "lsn_to", "rows", "epoch", "max_row_lsn", "watermark_us", "snapshot"}
 _OPTIONAL = {"columns", "chain", "watermark_us", "snapshot"}
+_FIELD_IDS = re.compile(r"(\d+(,\d+)*)?")
 _FIELDS = tuple(Mark.__dataclass_fields__)
 
 
@@ -99,6 +101,8 @@ def _mark(values: Mapping[str, object]) -> Mark:
                 raise CorruptData("a landing's mark has no number", part=_dashed(name), value=value) from error
         else:
             read[name] = str(value)
+    if not _FIELD_IDS.fullmatch(str(read.get("columns", ""))):
+        raise CorruptData("a landing's mark has no list of columns", value=str(read["columns"])[:200])
     return Mark(**read)  # type: ignore[arg-type]  # the names are the fields, the types were made above
 
 

@@ -141,17 +141,24 @@ def _mark_or_missing(state: TableState, snapshot: TableSnapshot) -> tuple[tuple[
     mark = mark_in_summary(snapshot.summary)
     if mark is not None:
         return (mark, snapshot.snapshot_id), None
-    source = snapshot.summary.get(SOURCE_SNAPSHOT)
+    source = _source_of(snapshot)
     if source is not None:
-        picked = state.snapshots.get(int(source))
+        picked = state.snapshots.get(source)
         if picked is None:
-            return None, int(source)
+            return None, source
         mark = mark_in_summary(picked.summary)
         if mark is not None:
             return (mark, picked.snapshot_id), None
     if snapshot.parent_id is not None and snapshot.parent_id not in state.snapshots:
         return None, snapshot.parent_id
     return None, None
+
+
+def _source_of(snapshot: TableSnapshot) -> int | None:
+    source = snapshot.summary.get(SOURCE_SNAPSHOT)
+    if source is not None and not source.isdecimal():
+        raise CorruptData("a snapshot says that it was picked from something that is none", source=source[:200])
+    return int(source) if source is not None else None
 
 
 def _by_property(

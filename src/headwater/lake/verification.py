@@ -95,26 +95,27 @@ class Verifying:
                 records.append(self._verified(landing.landed, mode))
             verdicts[topic.number] = verdict
             if verdict.halt is not None:
-                records.extend(self._act_on(topic, verdict.halt))
+                decided = self._decided(topic, verdict.halt)
+                records.extend([decided] if decided is not None else self._halted(topic, verdict.halt))
+                if decided is not None:
+                    verdicts[topic.number] = Verdict(verified=True)
         self._ledger.record(records)
         return verdicts
 
-    def _act_on(self, topic: TopicRecord, halt: LandingHalted) -> list[LedgerRecord]:
+    def _decided(self, topic: TopicRecord, halt: LandingHalted) -> Decided | None:
+        """That a person has looked at the table and answers for it; nothing where nobody does."""
         known = self._ledger.state().topic(topic.topic_id.hex())
         said = self._decisions.landed_lsn.get(topic.name)
-        if halt.cause == "verification" and said is not None and said >= known.landed_lsn:
-            # A person has looked at the table and answers for it.
-            return [
-                Decided(
-                    topic_id=topic.topic_id.hex(),
-                    table=landing_table(topic),
-                    act="landed-lsn",
-                    lsn=known.landed_lsn,
-                    lsn_before=known.landed_lsn,
-                    at_us=self._clock.now_us(),
-                )
-            ]
-        return self._halted(topic, halt)
+        if halt.cause != "verification" or said is None or said < known.landed_lsn:
+            return None
+        return Decided(
+            topic_id=topic.topic_id.hex(),
+            table=landing_table(topic),
+            act="landed-lsn",
+            lsn=known.landed_lsn,
+            lsn_before=known.landed_lsn,
+            at_us=self._clock.now_us(),
+        )
 
     def _locate(self, topic: TopicRecord, mode: Verification) -> tuple[list[_ToRead], Verdict]:
         """The landings of a topic that are on main and can be read, in order, and what is to be said of the rest."""
@@ -179,15 +180,19 @@ class Verifying:
                 owners.append(landing.landed.commit_id)
         blocks: dict[str, list[Block]] = {landing.landed.commit_id: [] for landing in landings}
         errors: dict[str, str | Unavailable | None] = dict.fromkeys(blocks)
+        missing = len(works)
         try:
             for done in self._runner.run(works):
                 assert isinstance(done, ReadBackDone)
+                missing -= 1
                 owner = owners[done.item]
                 blocks[owner].extend(done.digest.blocks)
                 if done.error is not None:
                     errors[owner] = done.error
                 elif done.unread is not None and errors[owner] is None:
                     errors[owner] = Unavailable("data files could not be read back", reason=done.unread)
+            if missing:
+                raise Unavailable("not every task gave back what it read", missing=missing)
         except Unavailable as error:
             return dict.fromkeys(blocks, error)
         return {owner: errors[owner] or Digest(tuple(each)) for owner, each in blocks.items()}

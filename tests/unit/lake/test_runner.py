@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,30 +95,41 @@ def test_little_work_is_done_in_this_process(tmp_path: Path) -> None:
     assert sum(each.digest.rows for each in done_for(done, topic.number)) == 600
 
 
-def test_a_work_whose_process_dies_fails_alone(tmp_path: Path, processes: LocalProcesses) -> None:
+def test_works_whose_processes_die_fail_alone(tmp_path: Path, processes: LocalProcesses) -> None:
     """A file that is a FIFO without a writer holds its process, which is then killed, as by a machine out of memory."""
     given, topic, _ = works(tmp_path)
     held = tmp_path / "data" / "log" / "held.seg"
     os.mkfifo(held)
-    stuck = LandWork(given[0].directory, held.name, given[0].runs, 0, given[0].topics)
+    # Larger than the others, so that they are begun first.
+    stuck = LandWork(given[0].directory, held.name, ((0, 1 << 30),), 0, given[0].topics)
     list(processes.run(given))
     workers = list(processes._idle)
 
-    done: list[Done] = []
-    running = processes.run([stuck, *given])
-    for _ in given:
-        done.append(next(running))
-    for worker in workers:
+    def kill() -> None:
+        for worker in workers:
+            worker._process.kill()
+
+    killing = threading.Timer(1.0, kill)
+    killing.start()
+    done = landed(list(processes.run([*given, *([stuck] * len(workers))])))
+    killing.join()
+
+    own = done_for(done, topic.number)
+    failed = [each.error for each in own if each.error]
+    assert len(own) == len(given) + len(workers)
+    assert len(failed) == len(workers) and all("ended with -9" in error for error in failed)
+    assert sum(each.digest.rows for each in own) == 600
+
+
+def test_a_process_that_has_ended_between_two_runs_is_replaced(tmp_path: Path, processes: LocalProcesses) -> None:
+    given, topic, _ = works(tmp_path)
+    list(processes.run(given))
+    for worker in processes._idle:
         worker._process.kill()
         worker._process.wait()
-    done += list(running)
 
-    own = done_for(landed(done), topic.number)
-    failed = [each for each in own if each.error]
-    assert len(own) == len(given) + 1
-    assert len(failed) == 1 and "ended with -9" in (failed[0].error or "")
-    assert sum(each.digest.rows for each in own) == 600
     again = done_for(landed(list(processes.run(given))), topic.number)
+
     assert [each.error for each in again if each.error] == []
     assert sum(each.digest.rows for each in again) == 600
 
