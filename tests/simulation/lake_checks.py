@@ -351,7 +351,12 @@ def deserved(judge: Judge, cause: str, table: str, number: int, known: LedgerSta
                 return None
             landed = truth.landed if truth.number == number else 0
             fell = ledger.landed_lsn > landed or judge.log.forgotten.get(number, 0) > landed
-            return None if fell or silent(judge, version) else "the table holds what the ledger says"
+            picked = any("source-snapshot-id" in each.summary for each in version.history())
+            return (
+                None
+                if fell or silent(judge, version) or (picked and not proven(judge, version))
+                else "the table holds what the ledger says"
+            )
         case "mark-unproven":
             return None if version is not None and not proven(judge, version) else "the mark can be proven"
         case "foreign-mark":

@@ -291,6 +291,15 @@ def _(patch: Patch) -> None:
     patch.edit(marks, "_by_property", ("if bound != mark.max_row_lsn:", "if False:"))
 
 
+@_mutant(
+    "property-behind-is-proof",
+    "a table with newer rows than its property speaks of proves the property",
+    mood={"act_share": 0.3, "acts": ("set_current_snapshot", "stamp", "rewrite_data_files", "expire_one"), "topics": 1},
+)
+def _(patch: Patch) -> None:
+    patch.edit(marks, "_by_property", ("if bound != mark.max_row_lsn:", "if bound < mark.max_row_lsn:"))
+
+
 @_mutant("walk-ends-at-the-head", "only the head is asked for its mark", world="maintenance")
 def _(patch: Patch) -> None:
     patch.edit(marks, "_walk", ("snapshot = state.snapshots[snapshot.parent_id]", "snapshot = None"))
@@ -368,6 +377,19 @@ def _(patch: Patch) -> None:
 )
 def _(patch: Patch) -> None:
     patch.edit(standing, "check_log_has", ("if held != owed.rows:", "if False:"))
+
+
+@_mutant(
+    "landed-meanwhile-not-asked",
+    "nobody asks whether others have landed, and the log has forgotten, what was being read",
+    mood={**TOGETHER, "landers": 3, "act_share": 0.4, "time_share": 0.3, "acts": ("roll_back", "create_or_replace")},
+)
+def _(patch: Patch) -> None:
+    patch.edit(
+        lander.Lander,
+        "_trouble",
+        ("if self._ledger.state().topic(attempt.topic_id).owed_lsn > attempt.known_lsn:", "if False:"),
+    )
 
 
 @_mutant("adopts-nothing", "a landing that nobody wrote down is not told to the ledger", mood={"death_share": 0.05})

@@ -13,9 +13,9 @@ from typing import Protocol
 from headwater.lake.report import LandingReport, TopicLanding
 from headwater.lake.standing import Decisions
 from headwater.metadata.operations import TopicRecord
-from tests.simulation.lake_checks import Judge, deserved, silent
+from tests.simulation.lake_checks import Judge, deserved, proven, silent
 from tests.simulation.lake_log import LedgerRecords, SimulatedLog
-from tests.simulation.lake_moods import Counts
+from tests.simulation.lake_moods import Counts, Mood
 from tests.simulation.lake_owner import Owner
 
 ROUNDS_MAX = 40
@@ -24,6 +24,7 @@ ROUNDS_MAX = 40
 class Settling(Protocol):
     """What it needs of a schedule."""
 
+    mood: Mood
     judge: Judge
     log: SimulatedLog
     ledger: LedgerRecords
@@ -100,9 +101,13 @@ class Settler:
         match told.cause:
             case "gap" if landed and version is not None and silent(schedule.judge, version):
                 self._stays[topic.name] = "its owner has deleted every row, and all that spoke of them"
+            case "gap" if (
+                "cherry-picked" in told.message and version is not None and not proven(schedule.judge, version)
+            ):
+                self._stays[topic.name] = "what was picked follows nothing that is still there"
             case "gap":
                 if topic.name in self._after_rollback:
-                    if schedule.log.forgotten.get(topic.number, 0) <= landed:
+                    if schedule.log.forgotten.get(topic.number, 0) <= landed and schedule.mood.can_tell:
                         schedule.violated(f"L6: the log has every row, a person said so, and it halts: {told.message}")
                     self._stays[topic.name] = "the log has forgotten what the table lacks"
                 self._after_rollback.add(topic.name)

@@ -22,6 +22,8 @@ class Interrupts:
         self._before: list[Any] = []
         self._holding = False
         self._waiting = False
+        self.insisted = False
+        """A second one came.  What was held may have taken it for an error of its own and gone on: pydantic does."""
         # Only the main thread gets signals, and only it may say what becomes of them.
         self._listens = threading.current_thread() is threading.main_thread()
 
@@ -55,4 +57,5 @@ class Interrupts:
         if self._holding and not self._waiting:
             self._waiting = True
             return
+        self.insisted = self._holding
         raise KeyboardInterrupt

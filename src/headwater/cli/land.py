@@ -175,10 +175,11 @@ class Rounds:
             with interrupts.held():
                 report = self._round()
         except KeyboardInterrupt:
-            if report is None:
+            if report is not None:
+                self._tell(report, once=not goes_on)
+            if report is None or interrupts.insisted:
                 say(remarks(), "the round was abandoned; the next one goes on from what the tables say", "yellow")
                 return ExitCode.INTERRUPTED, True
-            self._tell(report, once=not goes_on)
             return exit_code(report), True
         except HeadwaterError as error:
             if not goes_on or code_of(error) is not ExitCode.TRY_AGAIN:
