@@ -1,4 +1,4 @@
-"""Merges and upkeep as a program of their own, on a Spark that is told: for Connect and for Spark 3.5.
+"""Merges and upkeep as a program of their own, on a Spark that is told, as Spark Connect needs it.
 
     python tests/lake_spark/merge_driver.py DIRECTORY SETTINGS
 

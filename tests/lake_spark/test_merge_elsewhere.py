@@ -1,4 +1,4 @@
-"""The same merge through Spark Connect, where a session is cloned rather than made, and on Spark 3.5."""
+"""The same merge through Spark Connect, where a session is cloned rather than made."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import pytest
 
 import headwater as hw
 from tests.lake_spark.sessions import (
+    SqliteLake,
     connect_python,
     connect_server,
     run_driver,
-    settings_of_every_session,
-    spark35_python,
 )
 
 DRIVER = Path(__file__).with_name("merge_driver.py")
@@ -42,17 +41,7 @@ def test_a_merge_and_upkeep_go_through_spark_connect(tmp_path: Path) -> None:
     landed(tmp_path / "data")
     python = connect_python()
 
-    with connect_server(tmp_path) as url:
+    with connect_server(tmp_path, SqliteLake(tmp_path)) as url:
         done = run_driver([DRIVER, tmp_path / "data", json.dumps({"remote": url})], python=python, timeout_s=400)
 
     check(json.loads(done.stdout.splitlines()[-1]), "4.")
-
-
-@pytest.mark.timeout(600)
-def test_a_merge_and_upkeep_go_on_spark_35(tmp_path: Path) -> None:
-    landed(tmp_path / "data")
-    settings = {**settings_of_every_session("3.5"), "spark.master": "local[2]"}
-
-    done = run_driver([DRIVER, tmp_path / "data", json.dumps(settings)], python=spark35_python(), timeout_s=400)
-
-    check(json.loads(done.stdout.splitlines()[-1]), "3.5")

@@ -147,8 +147,9 @@ class Judge:
         lsn_from, lsn_to = int(said.get("lsn-from", -1)), int(said.get("lsn-to", -1))
         about = f"the landing {lsn_from}..{lsn_to} into {after.name}"
         below = self.truth_of(before.head if before is not None else None)
-        if before is not None and lsn_from != below.landed and number in self.permitted and silent(self, before):
-            # A person has said that it is to be landed again, and nothing says anything else.
+        asked = number in self.permitted and lsn_from != below.landed
+        if before is not None and asked and _unmarked_and_empty(self, before):
+            # A person has said that it is to be landed again, and nothing that is left says anything else.
             below = NOTHING
         if said.get("log-id") != LOG_ID or number < 0:
             self.violated(f"{about} carries no mark of this log and one of its topics")
@@ -379,10 +380,16 @@ def silent(judge: Judge, version: Version) -> bool:
     head = version.head
     if head is None:
         return True
-    line = version.history()
-    marked = any("headwater.lsn-to" in each.summary or "source-snapshot-id" in each.summary for each in line)
-    rows = any(row[0] for path in head.files for row in judge.catalog.store.written[path])
-    return not marked and not rows and (line[-1].parent_id is None or "headwater.landed.main" not in version.properties)
+    begins = version.history()[-1].parent_id is None
+    return _unmarked_and_empty(judge, version) and (begins or "headwater.landed.main" not in version.properties)
+
+
+def _unmarked_and_empty(judge: Judge, version: Version) -> bool:
+    head = version.head
+    files = head.files if head is not None else ()
+    marks = {"headwater.lsn-to", "source-snapshot-id"}
+    marked = any(marks & each.summary.keys() for each in version.history())
+    return not marked and not any(row[0] for path in files for row in judge.catalog.store.written[path])
 
 
 def proven(judge: Judge, version: Version) -> bool:

@@ -57,6 +57,12 @@ class Owner:
             return False
         return self._expire(version, set(version.snapshots) - {head.snapshot_id})
 
+    def expire_and_forget_parents(self, table: str) -> bool:
+        """All but the head, as pyiceberg does it: a snapshot forgets that it had a parent."""
+        version, head = self._head(table)
+        assert version is not None and head is not None
+        return self._expire(version, set(version.snapshots) - {head.snapshot_id}, forget_parents=True)
+
     def expire_the_older(self, table: str) -> bool:
         """All but the last few of main, and what is on no branch."""
         version, _ = self._head(table)
@@ -161,6 +167,14 @@ class Owner:
             self._catalog.change(table, emptied)
         return True
 
+    def replace_by_nothing(self, table: str) -> bool:
+        """CREATE OR REPLACE TABLE with the same columns, empty."""
+        version, _ = self._head(table)
+        assert version is not None
+        branches = {name: head for name, head in version.branches.items() if name != "main"}
+        self._catalog.change(table, replace(version, branches=branches))
+        return True
+
     def copy_into_itself(self, table: str) -> bool:
         """CREATE OR REPLACE TABLE t AS SELECT * FROM t: every row stays, and all history goes."""
         version, head = self._head(table)
@@ -202,6 +216,8 @@ class Owner:
         if version is None or head is None:
             return False
         truth = self._judge.truths[head.snapshot_id]
+        if truth.spoiled:
+            return False
         on_main = {each.snapshot_id for each in version.history()}
         for source in version.snapshots.values():
             picked = self._judge.truths[source.snapshot_id]
@@ -220,7 +236,7 @@ class Owner:
                 head.files + source.added,
                 source.added,
                 deleted=head.deleted,
-                truth=replace(truth, landed=picked.landed, spoiled=truth.spoiled or not follows),
+                truth=replace(truth, landed=picked.landed, spoiled=not follows),
                 summary={"source-snapshot-id": str(source.snapshot_id)},
             )
             return True
@@ -353,7 +369,7 @@ class Owner:
         )
         known = replace(below, removed=below.removed | removed) if truth is None else truth
         written = self._catalog.store.written
-        if known.copied and not any(row[0] for path in files for row in written[path] if row not in deleted):
+        if known.copied and not any(row[0] for path in files for row in written[path]):
             known = Truth()
         self._judge.truths[snapshot.snapshot_id] = known
         self._catalog.change(version.name, version.with_snapshot(snapshot))
@@ -361,12 +377,11 @@ class Owner:
     def _move(self, version: Version, to: Snapshot) -> None:
         self._catalog.change(version.name, replace(version, branches={**version.branches, "main": to.snapshot_id}))
 
-    def _expire(self, version: Version, gone: set[int]) -> bool:
+    def _expire(self, version: Version, gone: set[int], *, forget_parents: bool | None = None) -> bool:
         if not gone:
             return False
         kept = {each: snapshot for each, snapshot in version.snapshots.items() if each not in gone}
-        if self._chance.random() < 0.3:
-            # As pyiceberg does it: a snapshot forgets that it had a parent.
+        if forget_parents or (forget_parents is None and self._chance.random() < 0.3):
             kept = {
                 each: replace(snapshot, parent_id=None) if snapshot.parent_id in gone else snapshot
                 for each, snapshot in kept.items()

@@ -20,9 +20,11 @@ from typing import TypeVar
 import pyarrow as pa
 
 from headwater.clock import ManualClock
+from headwater.lake import stamping
 from headwater.lake.lander import Lander
 from headwater.lake.ledger_records import LedgerRecord
 from headwater.lake.report import TopicLanding
+from headwater.lake.shape import table_shape
 from headwater.lake.standing import Decisions
 from headwater.metadata.operations import TopicRecord
 from headwater.settings import LandingSettings
@@ -37,7 +39,7 @@ from tests.simulation.lake_log import (
     SimulatedSource,
 )
 from tests.simulation.lake_owner import Owner
-from tests.simulation.lake_world import Catalog, Row, Seam, SimulatedTables, Version
+from tests.simulation.lake_world import Catalog, NoFaults, Row, Seam, SimulatedTables, Version
 
 T = TypeVar("T")
 TABLE = "lake.orders"
@@ -156,6 +158,15 @@ class Scene:
         if verified is not None:
             self.judge.forgets(TABLE, self.topic.number, self.log.forgettable(self.topic.number, verified[0]))
             self.log.forget(self.topic.number, verified[0], 100)
+
+    def stamp(self) -> None:
+        """As upkeep does: a landing of no rows, so that the head carries the mark."""
+        tables = SimulatedTables(self.catalog, NoFaults())
+        state = tables.load(TABLE)
+        assert state is not None
+        standing = stamping.own_standing(tables, state, self.topic.topic_id.hex())
+        mark = stamping.stamp_of(standing, stamping.new_commit_id(self.chance.randbytes))
+        tables.commit(stamping.stage_stamp(tables, state, table_shape(self.topic), mark))
 
     def arrives(self) -> bool:
         """The request that was under way arrives now; whether it was applied."""

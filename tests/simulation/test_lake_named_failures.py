@@ -264,11 +264,45 @@ def test_a_property_behind_the_table_is_no_proof() -> None:
 
     scene.owner.move(TABLE, first.head.snapshot_id)
     scene.append(1)
-    assert landed(scene.land(decisions=AGAIN), 4)
+    scene.land(decisions=AGAIN, dies="before record Intended")
+    scene.stamp()
     scene.owner.move(TABLE, compacted.snapshot_id)
     scene.owner.expire_all_but_the_head(TABLE)
-    scene.append(1)
     told = scene.land()
 
-    assert told is not None and told.outcome == "halted"
+    assert told is not None and (told.outcome, told.cause) == ("halted", "mark-unproven")
     assert scene.violations == []
+
+
+@pytest.mark.parametrize("pause", ["after record Begun", "before durable_lsn 2", "before segments 2", "before task"])
+def test_a_paused_lander_does_not_land_over_what_the_log_has_forgotten_meanwhile(pause: str) -> None:
+    """Another lands the same rows, the log forgets them, and the table comes back to the head that was read."""
+    scene = Scene()
+    scene.append(3)
+    scene.append(2)
+
+    def meanwhile() -> None:
+        assert landed(scene.land(), 5)
+        scene.forget()
+        scene.owner.replace_by_nothing(TABLE)
+        scene.append(1)
+
+    scene.land(at={pause: meanwhile})
+
+    assert scene.violations == []
+    assert scene.judge.truth(TABLE).landed == 0
+
+
+def test_rows_that_their_owner_has_deleted_do_not_come_back_by_a_slow_lander() -> None:
+    scene = Scene()
+    scene.append(3)
+
+    def meanwhile() -> None:
+        assert landed(scene.land(), 3)
+        scene.owner.truncate(TABLE)
+        scene.owner.expire_and_forget_parents(TABLE)
+
+    scene.land(at={"before commit": meanwhile})
+
+    assert scene.violations == []
+    assert scene.rows == []

@@ -197,13 +197,13 @@ class Merging:
 
     # 4 -----------------------------------------------------------------------------------------
 
-    def finish(self, plan: MergePlan, mark: Mark) -> int | None:
+    def finish(self, plan: MergePlan, mark: Mark, trouble: str = "") -> int | None:
         """Move main to what the merge made: its snapshot; None where another commit came first.
 
-        Unavailable where the merge did not make what it should have."""
+        Unavailable where the merge did not make what it should have: `trouble` is what is known about that."""
         with closing(self._connect()) as tables:
             state = self._loaded(tables, plan.table)
-            made = self._made(state, plan)
+            made = self._made(state, plan, trouble)
             self._sync(tables, state, made)
             if (state.schema_id, state.spec_id, state.uuid) != (
                 plan.state.schema_id,
@@ -220,12 +220,12 @@ class Merging:
         self._record(plan.topic, mark, made)
         return made
 
-    def _made(self, state: TableState, plan: MergePlan) -> int:
+    def _made(self, state: TableState, plan: MergePlan, trouble: str) -> int:
         """The snapshot that the merge made on its branch."""
         head = state.head(plan.branch) if plan.branch in state.branches else None
         mark = mark_in_summary(head.summary) if head is not None else None
         if head is None or mark is None or mark.commit_id != plan.commit_id or head.parent_id != plan.base:
-            raise Unavailable(f"the merge into {plan.table!r} made no snapshot of its own", table=plan.table)
+            raise Unavailable(f"the merge into {plan.table!r} made no snapshot of its own", cause=trouble)
         return head.snapshot_id
 
     @staticmethod

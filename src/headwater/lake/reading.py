@@ -308,11 +308,6 @@ class _CountedReads:
     def as_file(self) -> File:
         return cast(File, self)  # a scan asks for nothing but these
 
-    @property
-    def name(self) -> str:
-        assert self.file is not None
-        return self.file.name
-
     def read_at(self, position: int, size: int) -> bytes:
         assert self.file is not None
         self.bytes_read += size

@@ -99,6 +99,9 @@ def merge_topic(
         told = TopicMerge(topic.name, topic.table, "halted", cause=halt.cause, message=halt.message)
     except HeadwaterError as error:
         told = TopicMerge(topic.name, topic.table, "failed", message=str(error))
+    except Exception as error:  # noqa: BLE001  Spark raises what any of its parts raised; main is as it was
+        message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        told = TopicMerge(topic.name, topic.table, "failed", message=message)
     if told.outcome in {"halted", "failed"}:
         logger.warning("merge of %s %s: %s", topic.name, told.outcome, told.message)
     return TopicMerge(
@@ -154,8 +157,8 @@ def _attempt(
         mark_snapshots(session, mark.summary())
         try:
             merging.branch(plan, mode)
-            _run(merge_statement(plan, catalog), session, plan)
-            snapshot = merging.finish(plan, mark)
+            trouble = _run(merge_statement(plan, catalog), session, plan)
+            snapshot = merging.finish(plan, mark, trouble)
         except (CommitRefused, CommitUncertain):
             snapshot = None
         finally:
@@ -165,9 +168,11 @@ def _attempt(
     return TopicMerge(plan.topic.name, plan.table, "merged", mark.rows, mark.lsn_from, mark.lsn_to, snapshot)
 
 
-def _run(statement: str, session: SparkSession, plan: MergePlan) -> None:
-    """Run the MERGE.  If it raises, the branch still says whether its commit was made."""
+def _run(statement: str, session: SparkSession, plan: MergePlan) -> str:
+    """Run the MERGE; what it raised, if it did.  The branch says whether its commit was made."""
     try:
         session.sql(statement).collect()
     except Exception as error:  # noqa: BLE001  Spark raises what any of its parts raised; the table decides
         logger.warning("the MERGE into %s raised %s: %s", plan.table, type(error).__name__, str(error)[:500])
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return ""

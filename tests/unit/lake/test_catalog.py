@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyiceberg.catalog.sql
 import pytest
 
 from headwater.errors import InvalidRequest, Unavailable
@@ -152,6 +153,46 @@ def test_a_catalog_that_cannot_be_reached_is_unavailable(tmp_path: Path) -> None
         place.connect()
 
 
+def test_a_catalog_of_a_class_of_its_own_is_opened_as_pyiceberg_does(tmp_path: Path) -> None:
+    given = {"py-catalog-impl": "pyiceberg.catalog.sql.SqlCatalog", **sqlite_place(tmp_path).properties}
+    del given["type"]
+    place = catalog_place(given, directory="x")
+
+    with connected(place) as tables:
+        land(tables)
+
+    assert place.kind == "custom"
+    with connected(sqlite_place(tmp_path)) as tables:
+        assert loaded(tables).head() is not None
+
+
+def test_a_catalog_whose_client_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog.hive", None)
+    place = catalog_place({"uri": "thrift://127.0.0.1:9"}, directory="x")
+
+    with pytest.raises(InvalidRequest, match=r"needs further packages: pip install headwater\[lake\]"):
+        place.connect()
+
+
+def test_a_pooler_before_postgres_that_takes_no_options_is_asked_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given what stands between us and the database, in its own words.
+    asked: list[str] = []
+
+    class Pooled:
+        def __init__(self, _name: str, **properties: str) -> None:
+            asked.append(properties["uri"])
+            if "options=" in properties["uri"]:
+                raise OSError("FATAL: unsupported startup parameter: options")
+
+    monkeypatch.setattr(pyiceberg.catalog.sql, "SqlCatalog", Pooled)
+    place = catalog_place({"uri": "postgresql://lake/db", "warehouse": "file:///x"}, directory="x")
+
+    opened = place.connect()
+
+    assert isinstance(opened.catalog, Pooled)
+    assert asked[1:] == ["postgresql://lake/db?connect_timeout=10"] and "lock_timeout" in asked[0]
+
+
 def test_a_rest_catalog_that_does_not_listen_is_unavailable() -> None:
     place = catalog_place({"uri": "http://127.0.0.1:9", "warehouse": "file:///x"}, directory="x")
 
@@ -221,6 +262,30 @@ def test_spark_is_given_a_rest_catalog_with_its_credentials() -> None:
         "warehouse": "wh",
         "credential": "a:b",
     }
+
+
+def test_spark_is_told_no_user_where_a_postgres_catalogs_address_names_none() -> None:
+    told = {"type": "jdbc", "jdbc.schema-version": "V1"}
+
+    assert spark({"uri": "postgresql://lake/db"}) == {**told, "uri": "jdbc:postgresql://lake/db"}
+    assert spark({"uri": "postgresql://hw@lake/db"}) == {
+        **told,
+        "uri": "jdbc:postgresql://lake/db",
+        "jdbc.user": "hw",
+    }
+
+
+def test_spark_is_told_no_address_of_a_catalog_that_has_none() -> None:
+    assert spark({"type": "glue", "warehouse": "s3://bucket/wh"}) == {
+        "type": "glue",
+        "warehouse": "s3://bucket/wh",
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+    }
+
+
+def test_the_address_of_a_database_that_java_spells_otherwise_is_not_guessed() -> None:
+    with pytest.raises(InvalidRequest, match="not known in Java's form"):
+        CatalogPlace("lake", {"type": "sql", "uri": "mysql://lake/db"}).spark_properties()
 
 
 def test_a_sql_catalog_has_the_same_name_in_spark() -> None:

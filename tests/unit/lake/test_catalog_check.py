@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
@@ -21,9 +22,9 @@ from pyiceberg.table.update import (
 from headwater.clock import SystemClock, system_entropy
 from headwater.errors import Unavailable
 from headwater.lake.catalog import CatalogPlace
-from headwater.lake.catalog_check import NAMESPACE, CheckedProperty, check_catalog
+from headwater.lake.catalog_check import NAMESPACE, CheckedProperty, _delete_folder, check_catalog
 from headwater.lake.iceberg_tables import IcebergTables
-from tests.unit.lake.scratch_tables import connected, land, rows_in, sqlite_place
+from tests.unit.lake.scratch_tables import connected, land, loaded, native, rows_in, sqlite_place
 
 Request = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
 
@@ -184,6 +185,25 @@ def loses_properties(catalog: Any, request: Request) -> Any:
     return catalog.truly(table, requirements, kept)
 
 
+def forgets_marks(catalog: Any, request: Request) -> Any:
+    """Snapshots are kept without what was written into their summaries."""
+    table, requirements, updates = request
+    empty = {"summary": Summary(Operation.APPEND)}
+    plain = tuple(
+        update.model_copy(update={"snapshot": update.snapshot.model_copy(update=empty)})
+        if isinstance(update, AddSnapshotUpdate)
+        else update
+        for update in updates
+    )
+    return catalog.truly(table, requirements, plain)
+
+
+def drops_the_table(catalog: Any, request: Request) -> Any:
+    response = catalog.truly(*request)
+    catalog.drop_table(request[0].name())
+    return response
+
+
 def always_fails(_catalog: Any, _request: Request) -> Any:
     raise PermissionError("you may not")
 
@@ -223,6 +243,8 @@ def test_a_catalog_that_is_asked_honestly_through_the_same_door_passes(tmp_path:
         (does_not_roll_back, {"after rollback"}),
         (pretends_to_roll_back, {"after rollback"}),
         (loses_properties, {"after expiry"}),
+        (forgets_marks, {"raced", "re-sent", "after rollback"}),
+        (drops_the_table, {"raced", "late", "re-sent", "after expiry", "after rollback"}),
         (always_fails, {"raced", "late", "re-sent", "after expiry", "after rollback"}),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
@@ -244,6 +266,8 @@ def test_what_is_broken_is_told(tmp_path: Path) -> None:
 
     assert "of two commits on one base 2 are in the table" in found["raced"].detail
     assert "was acknowledged" in found["late"].detail
+    assert "not found by its id" in check(lying_place(tmp_path, forgets_marks))["re-sent"].detail
+    assert "the scratch table is gone" in check(lying_place(tmp_path, drops_the_table))["late"].detail
     assert "you may not" in check(lying_place(tmp_path, always_fails))["late"].detail
 
 
@@ -252,3 +276,12 @@ def test_a_catalog_that_does_not_answer_has_neither_passed_nor_failed(tmp_path: 
 
     with pytest.raises(Unavailable):
         check(place)
+
+
+def test_a_folder_that_is_not_named_after_the_scratch_table_is_not_deleted(tmp_path: Path) -> None:
+    with connected(sqlite_place(tmp_path)) as tables:
+        land(tables)
+
+        _delete_folder(native(loaded(tables)), f"{NAMESPACE}.t0123")
+
+        assert len(rows_in(tables)) == 1

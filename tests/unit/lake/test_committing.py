@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.types import StringType
 
 from headwater.errors import Unavailable
-from headwater.lake.committing import REFUSALS_MAX, Committed, Committing, NotCommitted
+from headwater.lake.committing import ATTEMPT_US_MAX, REFUSALS_MAX, Committed, Committing, NotCommitted
 from headwater.lake.connections import Connections
 from headwater.lake.data_files import DataFileWriter, columns_of
 from headwater.lake.mark import Mark
@@ -38,9 +38,9 @@ class Prepared:
     mark: Mark
     connections: Connections
 
-    def commit(self, standing: Standing | None = None) -> Committed | NotCommitted:
+    def commit(self, standing: Standing | None = None, begun_us: int | None = None) -> Committed | NotCommitted:
         committing = Committing(self.connections, self.lake.clock)
-        return committing.commit(self.state, self.fit, self.files, self.mark, standing or Standing())
+        return committing.commit(self.state, self.fit, self.files, self.mark, standing or Standing(), begun_us)
 
     def of(self, commit_id: str, lsn_to: int) -> Prepared:
         """The same rows in files of their own, as another lander has them."""
@@ -204,6 +204,21 @@ def test_a_table_that_is_gone_or_another_one_is_read_from_the_start(prepared: Pr
     assert prepared.commit() is NotCommitted.AGAIN
 
 
+def test_another_landing_that_was_undone_is_for_whoever_begins_anew_to_judge(prepared: Prepared) -> None:
+    def meanwhile() -> None:
+        prepared.lake.foreign_append()
+        head = prepared.lake.state().head()
+        assert head is not None
+        prepared.of(OTHER_ID, 3).land_at_once()
+        prepared.lake.rollback(head.snapshot_id)
+
+    prepared.lake.before["commit"] = Once(meanwhile)
+
+    assert prepared.commit() is NotCommitted.AGAIN
+    assert prepared.lake.calls.count("commit") == 1
+    assert prepared.lake.values() == [-1]
+
+
 def test_a_table_on_which_others_are_always_faster_is_left_after_some_time(prepared: Prepared) -> None:
     prepared.lake.before["commit"] = raising(CommitRefused("again"), times=10**6)
 
@@ -273,6 +288,16 @@ def test_a_commit_that_cannot_be_prepared_has_failed_for_certain(prepared: Prepa
         prepared.commit()
 
     assert prepared.lake.calls == ["stage"]
+
+
+@pytest.mark.parametrize("late_us", [0, 1])
+def test_what_was_written_over_a_day_ago_is_not_committed_any_more(prepared: Prepared, late_us: int) -> None:
+    begun_us = prepared.lake.clock.now_us() - ATTEMPT_US_MAX - late_us
+
+    result = prepared.commit(begun_us=begun_us)
+
+    assert (result is NotCommitted.AGAIN) == bool(late_us)
+    assert (prepared.lake.calls == []) == bool(late_us)
 
 
 def test_no_data_file_is_ever_in_the_table_twice(prepared: Prepared) -> None:

@@ -215,6 +215,16 @@ def test_a_partitioning_that_cannot_be_written_is_a_halt(spec: list[tuple[str, s
     assert halted.value.cause == "spec"
 
 
+def test_a_partitioning_by_a_column_that_is_gone_is_a_halt() -> None:
+    present = table(field("id", LONG), field("day", TEXT), spec=[("day", "identity", "day")])
+    dropped = Schema(present.schema().find_field("id"), schema_id=present.current_schema_id)
+
+    with pytest.raises(LandingHalted, match="by a column that it no longer has") as halted:
+        fitting(present.model_copy(update={"schemas": [dropped]}), field("id", LONG))
+
+    assert halted.value.cause == "spec"
+
+
 def test_nested_types_are_spelled_so_that_any_name_can_be_told_apart() -> None:
     found = fitting(
         table(field("s", pa.struct([field("a, b: int>", LONG)]))), field("s", pa.struct([field("a, b: int>", LONG)]))

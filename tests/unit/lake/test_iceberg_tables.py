@@ -14,8 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitStateUnknownException
-from pyiceberg.table.update import SetPropertiesUpdate
+from pyiceberg.exceptions import CommitStateUnknownException, NamespaceAlreadyExistsError, TableAlreadyExistsError
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import SetCurrentSchemaUpdate, SetPropertiesUpdate
 
 import headwater.lake.catalog_connection
 from headwater.errors import InvalidRequest, LandingHalted, Unavailable
@@ -288,6 +291,43 @@ def test_a_file_whose_lsns_are_all_null_has_none(tables: IcebergTables) -> None:
     assert tables.max_row_lsn(loaded(tables)) == 0
 
 
+def test_a_table_without_the_logs_columns_has_no_newest_row_and_no_files_of_a_landing(tables: IcebergTables) -> None:
+    adopted(tables, pa.table({"id": [1, 2]}))
+    state = loaded(tables)
+
+    assert tables.max_row_lsn(state) == 0 and tables.max_row_lsn(state, "audit") == 0
+    assert tables.files_between(state, 0, 9) == []
+
+
+def test_a_file_that_does_not_say_its_lsns_may_hold_any(tables: IcebergTables) -> None:
+    land(tables, lsn=4)
+    (ours,) = tables.files_between(loaded(tables), 3, 4)
+    hidden = {"write.metadata.metrics.default": "none", LSN_METRICS: "none"}
+    change(tables, SetPropertiesUpdate(updates=hidden))
+    table = native(loaded(tables))
+    table.append(table.scan().to_arrow())
+
+    found = tables.files_between(loaded(tables), 4, 9)
+
+    assert len(found) == 1 and ours not in found
+
+
+def test_files_with_deletes_are_no_files_with_rows(monkeypatch: pytest.MonkeyPatch, tables: IcebergTables) -> None:
+    # Given a manifest of deletes beside that of the rows, as Spark writes one and pyiceberg does not.
+    land(tables, lsn=4)
+    state = loaded(tables)
+    manifests = Snapshot.manifests
+
+    def with_deletes(self: Snapshot, io: FileIO) -> list[ManifestFile]:
+        deletes = ManifestFile.from_args(manifest_path="file:///nowhere/deletes.avro", content=ManifestContent.DELETES)
+        return [deletes, *manifests(self, io)]
+
+    monkeypatch.setattr(Snapshot, "manifests", with_deletes)
+
+    assert tables.max_row_lsn(state) == 4
+    assert len(tables.files_between(state, 3, 4)) == 1
+
+
 # -------------------------------------------------------------------------------------------------- adoption
 
 
@@ -365,6 +405,73 @@ def test_a_partitioning_that_cannot_be_is_refused(
 def test_a_table_without_a_namespace_is_refused(tables: IcebergTables) -> None:
     with pytest.raises(InvalidRequest, match=r"sales\.orders"):
         tables.create("orders", ORDERS)
+
+
+def test_a_type_that_the_table_had_before_is_taken_up_again_and_not_added_twice(tables: IcebergTables) -> None:
+    # Given a table whose owner has gone back to its schema from before a landing widened it.
+    narrow, wide = (shape_of(pa.field("id", type_), NAME) for type_ in (pa.int32(), pa.int64()))
+    land(tables, lsn=1, shape=narrow)
+    before = loaded(tables).schema_id
+    land(tables, lsn=2, shape=wide)
+    widened = loaded(tables).schema_id
+    change(tables, SetCurrentSchemaUpdate.model_validate({"schema-id": before}))
+    assert loaded(tables).schema_id == before != widened
+
+    land(tables, lsn=3, shape=wide)
+
+    assert loaded(tables).schema_id == widened
+    assert len(native(loaded(tables)).metadata.schemas) == 2 and len(rows_in(tables)) == 3
+
+
+class Contended(SqlCatalog):
+    """A catalog in which somebody else is always faster."""
+
+    namespace_error: Exception | None = None
+    made_by_another = True
+
+    def namespace_exists(self, namespace: Any) -> bool:
+        return self.made_by_another and super().namespace_exists(namespace)
+
+    def create_namespace(self, namespace: Any, properties: Any = None) -> None:
+        if self.made_by_another:
+            super().create_namespace(namespace)
+        if self.namespace_error is not None:
+            raise self.namespace_error
+
+
+@contextmanager
+def contended(folder: Path) -> Iterator[tuple[IcebergTables, Contended]]:
+    catalog = Contended("headwater", **sqlite_place(folder).properties)
+    with closing(IcebergTables(catalog)) as tables:
+        yield tables, catalog
+
+
+@pytest.mark.parametrize("error", [NamespaceAlreadyExistsError("there"), OSError("unique constraint")], ids=str)
+def test_a_namespace_that_another_has_made_meanwhile_is_as_good_as_ones_own(tmp_path: Path, error: Exception) -> None:
+    with contended(tmp_path) as (tables, catalog):
+        catalog.namespace_error = error
+
+        assert tables.create(TABLE, ORDERS).name == TABLE
+
+
+def test_a_namespace_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
+    with contended(tmp_path) as (tables, catalog):
+        catalog.namespace_error, catalog.made_by_another = OSError("you may not"), False
+
+        with pytest.raises(Unavailable, match="you may not"):
+            tables.create(TABLE, ORDERS)
+
+
+def test_a_table_that_another_has_made_and_dropped_meanwhile_is_unavailable(
+    monkeypatch: pytest.MonkeyPatch, tables: IcebergTables
+) -> None:
+    def there_already(*_: object, **__: object) -> None:
+        raise TableAlreadyExistsError("there")
+
+    monkeypatch.setattr(tables.catalog, "create_table", there_already)
+
+    with pytest.raises(Unavailable, match="was there and is gone"):
+        tables.create(TABLE, ORDERS)
 
 
 def test_a_table_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:

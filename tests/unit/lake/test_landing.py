@@ -12,10 +12,13 @@ import pytest
 
 import headwater as hw
 from headwater.clock import ManualClock
-from headwater.errors import InvalidRequest, LandingHalted, LogLocked, UnknownTopic
+from headwater.errors import InvalidRequest, LandingHalted, LogLocked, Unavailable, UnknownTopic
 from headwater.lake import catalog_check
 from headwater.lake.catalog_check import CheckedProperty
+from headwater.lake.landing import from_the_extra
 from headwater.settings import LandingSettings, LogSettings, Settings
+from headwater.topics.cleanup import CleanupReport
+from headwater.topics.compaction import CleanupFailure
 from headwater.topics.engine import Engine
 
 SMALL = Settings(
@@ -236,6 +239,47 @@ def test_a_lander_in_another_process_leaves_the_log_to_its_owner_or_cleans_up_if
                 lander["a"].append(rows(1))
 
 
+def test_a_landing_stands_though_the_log_was_not_cleaned_up_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: Engine) -> CleanupReport:
+        raise Unavailable("the disk is away")
+
+    with hw.open(tmp_path, settings=SMALL) as log:
+        log.topic("a", ROW, table="lake.a").append(rows(3))
+        with monkeypatch.context() as patched:
+            patched.setattr(Engine, "cleanup", refuse)
+            report = log.land()
+
+        assert report.rows == 3 and lsns(log)["a"] == report.lsn_to
+        assert report.cleanup == "not done, the next round tries again: the disk is away"
+        assert "the disk is away" in caplog.text
+        assert log.land().cleanup == "nothing to delete yet"
+
+
+def test_what_a_cleanup_could_not_do_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = CleanupFailure("compaction of 'a'", OSError("no space left"))
+    monkeypatch.setattr(Engine, "cleanup", lambda _: CleanupReport(failures=(failure,)))
+    with hw.open(tmp_path, settings=SMALL) as log:
+        log.topic("a", ROW, table="lake.a").append(rows(3))
+
+        assert log.land().cleanup == f"not all of it could be done: {failure}"
+
+
+# How far it has come --------------------------------------------------------------------------------------------------
+
+
+def test_a_status_whose_ledger_cannot_be_read_says_so_and_all_else(tmp_path: Path) -> None:
+    with hw.open(tmp_path, settings=SMALL) as log:
+        log.topic("a", ROW, table="lake.a").append(rows(3))
+        (tmp_path / "ledger").write_text("a file where its folder should be")
+
+        status = log.status()
+
+    assert status.landing == [] and status.durable_lsn > 0
+    assert any("the ledger cannot be read" in note for note in status.notes)
+
+
 # Without the packages -------------------------------------------------------------------------------------------------
 
 
@@ -269,3 +313,10 @@ with hw.open({str(tmp_path)!r}) as log:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
 
     assert done.returncode == 0, done.stderr
+
+
+def test_a_mistake_in_our_own_imports_is_not_taken_for_a_package_that_is_not_installed() -> None:
+    with pytest.raises(ImportError, match="lander"), from_the_extra():
+        raise ImportError("no lander", name="headwater.lake.lander")
+    with pytest.raises(InvalidRequest, match="further packages"), from_the_extra():
+        raise ImportError("no such module")

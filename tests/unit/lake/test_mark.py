@@ -105,6 +105,12 @@ def test_a_mark_says_which_columns_were_written() -> None:
     assert replace(MARK, columns="").field_ids == ()
 
 
+@pytest.mark.parametrize("columns", ["1,x", "a", ",1", "1 2"])
+def test_a_mark_whose_columns_are_no_list_of_numbers_cannot_be_read(columns: str) -> None:
+    with pytest.raises(CorruptData, match="no list of columns"):
+        mark_in_summary(replace(MARK, columns=columns).summary())
+
+
 def test_a_mark_is_of_one_topic_of_one_log() -> None:
     assert MARK.is_of("0a" * 16, "0b" * 16)
     assert not MARK.is_of("0b" * 16, "0b" * 16)

@@ -156,6 +156,15 @@ def test_a_mark_of_a_snapshot_that_cannot_be_read_halts() -> None:
     assert halted.value.cause == "mark-unproven"
 
 
+def test_a_snapshot_that_was_picked_from_something_that_is_none_halts() -> None:
+    odd = TableSnapshot(10, None, "append", {SOURCE_SNAPSHOT: "-7"})
+
+    with pytest.raises(LandingHalted, match="cannot be read") as halted:
+        standing(table(odd))
+
+    assert halted.value.cause == "mark-unproven"
+
+
 # (b) A history that ends ----------------------------------------------------------------------------------------------
 
 

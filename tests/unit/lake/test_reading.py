@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,11 +13,28 @@ import pyarrow.compute as pc
 import pytest
 
 import headwater as hw
-from headwater.frames.frame import NoFrame, decode_header, pack_header, reseal_header
+from headwater.frames.frame import (
+    Codec,
+    Flag,
+    Header,
+    Kind,
+    NoFrame,
+    body_crc,
+    chain_value,
+    decode_header,
+    pack_chain_value,
+    pack_header,
+    padding_size,
+    reseal_header,
+)
 from headwater.lake.data_files import columns_of
 from headwater.lake.reading import ReadRows, read_rows
 from headwater.lake.work import LandWork
+from headwater.log.segment import read_opening
 from headwater.metadata.operations import TopicRecord
+from headwater.storage.disk import DiskFiles
+from headwater.topics.batches import encode_sparse
+from headwater.topics.schema import unpack_schema
 from tests.unit.lake.landing_works import (
     planned_for,
     record_of,
@@ -151,6 +169,59 @@ def test_offsets_of_compacted_rows_are_those_they_were_appended_with(tmp_path: P
                 assert got.equals(rows_read(each, got.schema))
 
 
+def test_a_large_frame_stays_as_it_lies_between_small_ones_that_are_put_together(tmp_path: Path) -> None:
+    large = pa.table({"id": range(65_536), "name": pa.repeat("n", 65_536)})
+    with hw.open(tmp_path) as log:
+        topic = log.topic("orders", schema=SCHEMA)
+        topic.append(rows(0))
+        topic.append(rows(1))
+        topic.append(large)
+        topic.append(rows(2))
+        topic.append(rows(3))
+
+        got = read_all(works_for(log, targets_for(topic)), topic)
+        (work,) = works_for(log, targets_for(topic))
+        chunks = read(work).topics[topic.number].rows.column("id").chunks
+
+        assert got.equals(rows_read(topic, got.schema))
+        assert [len(chunk) for chunk in chunks] == [20, 65_536, 20]
+
+
+def test_a_frame_of_which_no_row_is_left_gives_none(tmp_path: Path) -> None:
+    # Given a compaction's frame without a row in it, which the format allows, as the last one.
+    with hw.open(tmp_path) as log:
+        topic = log.topic("orders", schema=SCHEMA)
+        kept = topic.append(rows(0)).lsn
+        topic.append(rows(1))
+        (work,) = works_for(log, targets_for(topic))
+        schema = unpack_schema(record_of(topic).schemas[-1])
+    path = tmp_path / "log" / work.segment
+    data, salted = path.read_bytes(), salted_of(tmp_path, work)
+    position, header = frames_in(tmp_path, work)[-1]
+    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    body = encode_sparse(empty, pa.array([], pa.int64())) + pack_chain_value(chain_value(header, b""))
+    new = reseal_header(
+        header._replace(
+            kind=Kind.SPARSE,
+            flags=header.flags | Flag.REWRITTEN,
+            codec=Codec.NONE,
+            row_count=0,
+            body_size=len(body),
+            padding_size=padding_size(len(body)),
+            body_crc=body_crc(body),
+            header_units=1,
+        ),
+        salted,
+    )
+    path.write_bytes(data[:position] + pack_header(new) + body + bytes(new.padding_size))
+    ((start, _),) = work.runs
+
+    got = read(msgspec.structs.replace(work, runs=((start, position + new.frame_size),)))
+
+    assert not got.errors
+    assert got.topics[topic.number].rows.num_rows == 10 and got.topics[topic.number].max_lsn == kept
+
+
 def test_a_watermark_is_that_of_the_declared_time_column(tmp_path: Path) -> None:
     def at(second: int) -> datetime:
         return datetime.fromtimestamp(second, UTC)
@@ -226,6 +297,27 @@ def damage(path: Path, position: int) -> None:
         file.write(bytes([byte[0] ^ 0x40]))
 
 
+def salted_of(folder: Path, work: LandWork) -> int:
+    with closing(DiskFiles(folder).open(f"log/{work.segment}")) as file:
+        opening = read_opening(file)
+    assert not isinstance(opening, NoFrame)
+    return opening.salted
+
+
+def frames_in(folder: Path, work: LandWork) -> list[tuple[int, Header]]:
+    """The headers of the frames that a work reads, and where they lie."""
+    data, salted = memoryview((folder / "log" / work.segment).read_bytes()), salted_of(folder, work)
+    found = []
+    for start, end in work.runs:
+        position = start
+        while position < end:
+            header = decode_header(data, position, salted)
+            assert not isinstance(header, NoFrame)
+            found.append((position, header))
+            position += header.frame_size
+    return found
+
+
 def two_topics(folder: Path) -> tuple[LandWork, int, int, int]:
     """A work of two topics, their numbers, and the position of a frame of the first."""
     with hw.open(folder) as log:
@@ -250,6 +342,31 @@ def test_a_frame_with_a_wrong_body_fails_its_own_topic_alone(tmp_path: Path) -> 
     assert set(got.errors) == {one}
     assert "checksum" in got.errors[one]
     assert got.topics[two].rows.num_rows == 20
+
+
+def test_a_gap_with_a_wrong_body_fails_every_topic_of_the_work_because_nobody_knows_what_it_stands_for(
+    tmp_path: Path,
+) -> None:
+    with hw.open(tmp_path, settings=small_segments()) as log:
+        topic = log.topic("customers", schema={"id": int, "name": str}, key="id", cleanup="compact")
+        other = log.topic("others", schema=SCHEMA)
+        for number in range(120):
+            topic.upsert([{"id": each, "name": "n" * 50} for each in range(10)])
+            other.append(rows(number))
+        assert topic.compact().rows_removed > 0
+        works = works_for(log, targets_for(topic, other))
+    work, position = next(
+        (work, position)
+        for work in works
+        for position, header in frames_in(tmp_path, work)
+        if header.kind == Kind.GAP and {topic.number, other.number} == {each.number for each in work.topics}
+    )
+    damage(tmp_path / "log" / work.segment, position + 128)
+
+    got = read(work)
+
+    assert set(got.errors) == {topic.number, other.number} and got.topics == {}
+    assert "checksum" in got.errors[other.number]
 
 
 def test_a_frame_with_a_wrong_header_fails_every_topic_of_the_work(tmp_path: Path) -> None:
@@ -300,6 +417,7 @@ def test_a_schema_version_that_the_landing_does_not_know_fails_its_topic(tmp_pat
         targets = targets_for(topic, other)
         topic.alter(schema={"id": int, "name": str | None})
         topic.append([{"id": 2, "name": "x"}])
+        topic.append([{"id": 3, "name": "y"}])
         (work,) = works_for(log, targets)
 
     got = read(work)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import headwater as hw
+import headwater.lake.runner
+from headwater.errors import InvalidRequest
 from headwater.lake.digest import combine
 from headwater.lake.runner import InProcess, LocalProcesses
-from headwater.lake.work import Done, LandDone, LandWork, ReadBackDone, ReadBackWork
+from headwater.lake.work import Done, LandDone, LandWork, ReadBackDone, ReadBackWork, failed
 from tests.unit.lake.landing_works import done_for, record_of, rows_in, rows_read, target_for, works_for
 
 SCHEMA = {"id": int, "name": str | None}
@@ -158,6 +162,71 @@ def test_read_back_runs_apart_too_and_errors_stay_with_their_work(tmp_path: Path
     assert [told[number].digest for number in range(len(done))] == [each.digest for each in done]
     assert "at-all.parquet" in (told[99].error or "")
     assert told[100].error is not None
+
+
+def test_a_work_that_cannot_even_be_begun_fails_alone_and_its_process_goes_on(
+    tmp_path: Path, processes: LocalProcesses
+) -> None:
+    given, topic, _ = works(tmp_path)
+    unread = tuple(msgspec.structs.replace(each, schemas=(b"no schema",)) for each in given[0].topics)
+    garbled = msgspec.structs.replace(given[0], topics=unread)
+
+    own = done_for(landed(list(processes.run([garbled, *given]))), topic.number)
+
+    (error,) = [each.error for each in own if each.error]
+    assert "ended with" not in error
+    assert sum(each.digest.rows for each in own) == 600
+
+
+def test_a_work_that_was_not_done_counts_for_nothing(tmp_path: Path) -> None:
+    given, topic, target = works(tmp_path)
+
+    told = failed(given[0], "why")
+    back = failed(ReadBackWork(target, ("x.parquet",), 7, item=2), "why")
+
+    assert isinstance(told, LandDone) and [(each.number, each.error, each.files) for each in told.topics] == [
+        (topic.number, "why", ())
+    ]
+    assert isinstance(back, ReadBackDone) and (back.number, back.item, back.unread, back.error) == (7, 2, "why", None)
+
+
+def test_where_no_process_can_be_started_that_is_said(
+    tmp_path: Path, processes: LocalProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, _, _ = works(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+
+    with pytest.raises(FileNotFoundError, match="no-python"):
+        list(processes.run(given))
+
+    assert not processes._idle
+
+
+def test_a_process_that_does_not_end_by_itself_is_ended(
+    tmp_path: Path, processes: LocalProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, _, _ = works(tmp_path)
+    list(processes.run(given))
+    pids = [worker._process.pid for worker in processes._idle]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(headwater.lake.runner, "_END_WITHIN_S", 0.1)
+
+    processes.close()
+
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_without_a_package_that_landing_needs_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, _, _ = works(tmp_path)
+    for module in ("headwater.lake.task", "headwater.lake.data_files"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+
+    with pytest.raises(InvalidRequest, match=r"landing needs numpy: pip install headwater\[lake\]"):
+        list(InProcess().run(given))
 
 
 PROGRAM = """

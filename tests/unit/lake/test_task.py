@@ -17,11 +17,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType, UUIDType
 
 import headwater as hw
-from headwater.lake.data_files import DataFileWriter, columns_of, read_data_file
+from headwater.errors import CorruptData
+from headwater.lake.data_files import DataFileWriter, columns_of, read_data_file, read_rewritten_file
 from headwater.lake.digest import combine, digest_of
 from headwater.lake.task import land, perform, read_back
 from headwater.lake.work import LandDone, LandWork, ReadBackDone, ReadBackWork, WrittenFile, pack, unpack_done
-from headwater.lake.write_target import data_file
+from headwater.lake.write_target import data_file, decode_target
 from headwater.metadata.operations import TopicRecord
 from tests.unit.lake.landing_works import (
     COMMIT_ID,
@@ -309,6 +310,22 @@ def test_a_table_partitioned_by_a_column_that_the_topic_lacks_gets_its_rows_unde
     assert partition_of(file) == [None]
 
 
+def test_a_table_may_be_partitioned_by_a_field_of_a_struct(tmp_path: Path) -> None:
+    place = pa.struct([("inner", pa.struct([("country", pa.string())]))])
+    given = [{"place": {"inner": {"country": country}}} for country in ("de", "us", None, "de")]
+    with hw.open(tmp_path / "data") as log:
+        topic = log.topic("t", schema=pa.schema([("place", place)]))
+        topic.append([*given, {"place": None}])
+        spec = [("identity", "place.inner.country")]
+        target = target_for(record_of(topic), tmp_path / "table", partition_by=spec)
+
+        done = land_all(works_for(log, {record_of(topic): target}))
+
+        check(topic, target, done)
+    (told,) = done_for(done, topic.number)
+    assert sorted((str(partition_of(file)[0]), file.rows) for file in told.files) == [("None", 2), ("de", 2), ("us", 1)]
+
+
 def test_files_are_cut_where_the_table_says(tmp_path: Path) -> None:
     with hw.open(tmp_path / "data") as log:
         topic = log.topic("t", schema=SCHEMA)
@@ -480,6 +497,79 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, harm: str) -> None:
 
     assert back.number == 3
     assert back.error is not None and file.path in back.error
+
+
+def test_a_file_that_nobody_could_look_at_is_told_apart_from_one_that_is_wrong(tmp_path: Path) -> None:
+    _, target = one_work(tmp_path)
+    folder = f"file://{tmp_path}"
+
+    back = read_back(ReadBackWork(target, (folder,), 3, item=5))
+
+    assert back.error is None and back.unread is not None and folder in back.unread
+    assert (back.number, back.item, back.digest.rows) == (3, 5, 0)
+
+
+NAMED = pa.schema([("n", pa.int64()), ("tags", pa.list_(pa.struct([("t", pa.string())])))])
+
+
+def rewritten(folder: Path, fields: dict[str, pa.DataType], lsns: list[int]) -> tuple[bytes, str, pa.Schema]:
+    """A target, and a file of these LSNs in which another writer has given some columns other types."""
+    target = target_of(iceberg_schema(pa.schema([*NAMED, *system_fields()])), folder / "table")
+    columns = columns_of(target)
+    ids = {column.name: column.field_id for column in decode_target(target).columns}
+    arrays, schema = [], []
+    for field in columns:
+        if field.name == "tags":
+            values = pa.array([[{"t": f"t{lsn}"}] for lsn in lsns], field.type)
+        else:
+            values = pa.array(lsns, pa.int64()).cast(field.type)
+        type_ = fields.get(field.name, field.type)
+        arrays.append(pa.array(values.to_pylist(), type_) if field.name != "tags" else renamed(values, type_))
+        schema.append(pa.field(field.name, type_, metadata={"PARQUET:field_id": str(ids[field.name])}))
+    path = folder / "rewritten.parquet"
+    pq.write_table(pa.table(arrays, schema=pa.schema(schema)), path)
+    return target, f"file://{path}", columns
+
+
+def renamed(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The same lists under other names inside."""
+    if values.type == type_:
+        return values
+    name = type_.value_type.field(0).name
+    return pa.array([[{name: each["t"]} for each in row] for row in values.to_pylist()], type_)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"n": pa.int32()},
+        {"tags": pa.list_(pa.field("array", pa.struct([("_t", pa.string())])))},
+        {"_hw_time": pa.timestamp("ms", "UTC"), "_hw_partition": pa.int64()},
+    ],
+    ids=str,
+)
+def test_rows_of_a_file_that_another_has_written_are_the_same_in_the_tables_columns(
+    tmp_path: Path, fields: dict[str, pa.DataType]
+) -> None:
+    expected_target, expected_path, columns = rewritten(tmp_path, {}, [1000, 2000, 3000, 4000])
+    expected = pa.concat_tables(read_rewritten_file(expected_target, expected_path, (0, 9000)))
+    target, path, _ = rewritten(tmp_path, fields, [1000, 2000, 3000, 4000])
+
+    read = pa.concat_tables(read_rewritten_file(target, path, (1000, 3000)))
+
+    assert read.schema.equals(columns) and read.column("_hw_lsn").to_pylist() == [2000, 3000]
+    assert read.column("tags").to_pylist() == [[{"t": "t2000"}], [{"t": "t3000"}]]
+    assert read.equals(expected.slice(1, 2))
+
+
+def test_a_file_that_another_has_written_without_a_column_that_was_landed_is_noticed(tmp_path: Path) -> None:
+    target, path, _ = rewritten(tmp_path, {}, [1, 2])
+    plain = path.removeprefix("file://")
+    pq.write_table(pq.read_table(plain).drop_columns(["n"]), plain)
+
+    with pytest.raises(CorruptData, match="lacks columns that were landed"):
+        list(read_rewritten_file(target, path, (0, 9)))
 
 
 def test_a_writer_gives_what_it_was_given_in_the_tables_columns(tmp_path: Path) -> None:

@@ -22,6 +22,13 @@ from tests.unit.lake.ledger_entries import halted
 from tests.unit.lake.small_lakes import NoReadBack, SmallLake, lakes, only_for, raising
 
 
+class Forgetful(InProcess):
+    """Gives back less than it was asked for."""
+
+    def run(self, works: Sequence[Work]) -> Iterator[Done]:
+        return iter(list(super().run(works))[:-1])
+
+
 class Backwards(InProcess):
     """Gives back what was done in another order than it was asked for."""
 
@@ -340,6 +347,17 @@ def test_by_metadata_the_files_on_this_disk_are_synced_and_one_that_is_gone_is_n
 
 
 # Trouble --------------------------------------------------------------------------------------------------------------
+
+
+def test_where_a_task_gave_nothing_back_nothing_is_verified_this_time(lake: SmallLake) -> None:
+    land(lake)
+    land(lake)
+
+    (verdict,) = verify(lake, runner=Forgetful())
+
+    assert not verdict.verified and verdict.halt is None
+    assert "not every task gave back" in verdict.message
+    assert "Verified" not in lake.told() and verify(lake) == [Verdict(verified=True)]
 
 
 def test_without_workers_nothing_is_verified_this_time_and_nothing_is_halted(lake: SmallLake) -> None:
