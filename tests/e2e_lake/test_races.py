@@ -77,7 +77,10 @@ def test_landers_that_race_leave_every_row_in_the_table_once(kind: str, count: i
                 answers = race(racers)
 
                 told = [answer[0] for answer in answers]
-                assert all(outcome in {"landed", "lost", "nothing"} for outcome, _, _ in told), told
+                # A database that refuses one of two tables of a name may say so before the other is there to be seen.
+                unmade = [message for outcome, _, message in told if outcome == "failed" and "be made" in message]
+                assert not unmade or number == 0, told
+                assert all(outcome in {"landed", "lost", "nothing"} for outcome, _, _ in told) or unmade, told
                 landed += sum(rows for outcome, rows, _ in told if outcome == "landed")
                 # Whoever came too early for the last rows may have been told that another was faster: land the rest.
                 landed += lander(log, place).round(topics_with_tables(log)).rows

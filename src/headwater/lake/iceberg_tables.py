@@ -198,8 +198,11 @@ class IcebergTables:
             if there is None:
                 raise Unavailable(f"the table {name!r} was there and is gone", table=name) from None
             return there
-        except Exception as error:  # whether it was made or not, the next load tells
-            raise _unavailable(f"the table {name!r} cannot be made", error) from error
+        except Exception as error:  # some catalogs say by an error of their database that another was faster
+            there = self.load(name)
+            if there is None:
+                raise _unavailable(f"the table {name!r} cannot be made", error) from error
+            return there
         return _state(name, table)
 
     def _make_namespace(self, namespace: tuple[str, ...]) -> None:

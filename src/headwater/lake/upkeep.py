@@ -11,7 +11,7 @@ PROMISE  A branch's head, what a tag names, and the snapshots that another branc
          A file is an orphan only if nothing references it, by path or by name, it is older than the age, and it is not
          of a commit that is in flight by the ledger; and it goes only once no commit that would bring it in can still
          be applied.  What was not written by an Iceberg writer is left where it is.
-NOT HERE Doing any of it: table_care.py, and spark/maintain.py for what needs Spark.
+NOT HERE Doing any of it: care.py, and spark/maintain.py for what needs Spark.
 """
 
 from __future__ import annotations

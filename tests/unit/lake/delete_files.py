@@ -30,19 +30,19 @@ class _DeleteManifest(ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
-def add_delete_file(table: Table) -> str:
-    """The first row of one of main's data files goes, by its position.  Returns the path of the delete file."""
+def add_delete_file(table: Table, place: int = 0) -> str:
+    """The row at this place of one of main's data files goes.  Returns the path of the delete file."""
     head = table.current_snapshot()
     assert head is not None
     number = head.snapshot_id + 1
-    sequence = table.metadata.last_sequence_number + 1
+    sequence = (head.sequence_number or 0) + 1
     data = next(iter(table.scan().plan_files())).file.file_path
     path, manifest_path, list_path = (
         f"{table.location()}/{name}"
-        for name in ("data/deletes.parquet", "metadata/deletes-m0.avro", f"metadata/snap-{number}-deletes.avro")
+        for name in (f"data/{number}-deletes.parquet", f"metadata/{number}-m0.avro", f"metadata/snap-{number}.avro")
     )
     with table.io.new_output(path).create() as stream:
-        pq.write_table(pa.table({"file_path": [data], "pos": [0]}), stream)
+        pq.write_table(pa.table({"file_path": [data], "pos": [place]}), stream)
     file = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=path,
@@ -61,14 +61,16 @@ def add_delete_file(table: Table) -> str:
         2, table.io.new_output(list_path), number, head.snapshot_id, sequence, "deflate"
     ) as listing:
         listing.add_manifests([*head.manifests(table.io), manifest.to_manifest_file()])
-    snapshot = Snapshot(
-        snapshot_id=number,
-        parent_snapshot_id=head.snapshot_id,
-        sequence_number=sequence,
-        timestamp_ms=head.timestamp_ms + 1,
-        manifest_list=list_path,
-        summary=Summary(Operation.OVERWRITE),
-        schema_id=table.metadata.current_schema_id,
+    snapshot = Snapshot.model_validate(
+        {
+            "snapshot-id": number,
+            "parent-snapshot-id": head.snapshot_id,
+            "sequence-number": sequence,
+            "timestamp-ms": head.timestamp_ms + 1,
+            "manifest-list": list_path,
+            "summary": Summary(Operation.OVERWRITE),
+            "schema-id": table.metadata.current_schema_id,
+        }
     )
     move = SetSnapshotRefUpdate.model_validate(
         {"ref-name": "main", "type": SnapshotRefType.BRANCH, "snapshot-id": number}

@@ -25,6 +25,7 @@ from headwater.lake.ledger import Ledger
 from headwater.lake.ledger_records import CheckedCatalog, Merged
 from headwater.lake.mark import Mark
 from headwater.lake.merging import MergePlan, Merging
+from headwater.lake.state_table import MergeMode
 from headwater.lake.tables import TableState
 from headwater.lake.upkeep import UpkeepSettings
 from headwater.metadata.operations import TopicRecord
@@ -32,7 +33,7 @@ from headwater.storage.disk import DiskFiles
 
 SCHEMA = {"id": int, "name": str}
 STATE, CHANGES = "crm.customers", "crm.customers_changes"
-MODE = "copy-on-write"
+MODE: MergeMode = "copy-on-write"
 
 
 @dataclass

@@ -41,7 +41,7 @@ def test_a_snapshot_added_its_own_files_and_not_those_before_it(tmp_path: Path) 
         assert paths_of(lake) - before == {added}
 
 
-def test_a_compaction_added_what_it_wrote_and_not_what_it_left_in_the_same_manifest(tmp_path: Path) -> None:
+def test_a_landing_added_its_own_files_where_its_manifest_took_in_those_of_others(tmp_path: Path) -> None:
     with kept(tmp_path) as lake:
         lake.land(1, 2)
         with lake.pyiceberg().transaction() as change:
