@@ -84,7 +84,7 @@ class _NativeFit:
 
 
 @dataclass(frozen=True)
-class _Request:
+class CommitRequest:
     """A commit as it is sent."""
 
     table: Table
@@ -268,11 +268,11 @@ class IcebergTables:
             requirements += (
                 AssertLastAssignedFieldId.model_validate({"last-assigned-field-id": native.last_column_id}),
             )
-        return Staged(snapshot_id, base, _Request(table, requirements, updates))
+        return Staged(snapshot_id, base, CommitRequest(table, requirements, updates))
 
     def commit(self, staged: Staged) -> None:
         request = staged.native
-        assert isinstance(request, _Request), "staged by this kind of connection"
+        assert isinstance(request, CommitRequest), "staged by this kind of connection"
         # pyiceberg wraps this in a retry for some catalogs: what stands inside is called.
         send = inspect.unwrap(type(self.catalog).commit_table)
         try:

@@ -34,7 +34,7 @@ from pyiceberg.table.update import (
 )
 
 from headwater.errors import Unavailable
-from headwater.lake.iceberg_tables import _Request
+from headwater.lake.iceberg_tables import CommitRequest
 from headwater.lake.mark import MAIN, PREFIX, Mark, property_name
 from headwater.lake.tables import Staged, TableState
 from headwater.lake.upkeep import DataFileFacts
@@ -132,7 +132,7 @@ def _staged(
     state: TableState, snapshot: int, requirements: tuple[TableRequirement, ...], updates: list[TableUpdate]
 ) -> Staged:
     complete = (AssertTableUUID(uuid=UUID(state.uuid)), *requirements)
-    return Staged(snapshot, state.branches.get(MAIN), _Request(_table(state), complete, tuple(updates)))
+    return Staged(snapshot, state.branches.get(MAIN), CommitRequest(_table(state), complete, tuple(updates)))
 
 
 def _set_branch(state: TableState, name: str, snapshot: int) -> TableUpdate:

@@ -75,7 +75,6 @@ class TableShape:
     partition_by: tuple[str, ...] = ()
     """Of a table that is created: "day(created_at)", "bucket(16, id)", "region"."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    adopted: bool = False
 
 
 @dataclass(frozen=True)
