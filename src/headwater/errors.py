@@ -17,7 +17,8 @@ HeadwaterError
 │   ├── Duplicate       it was applied, and its answer is no longer remembered
 │   ├── UnknownProducer the producer was never registered, or was forgotten after a week without a request
 │   ├── Forgotten       the log has let go of these LSNs: read them from the table
-│   └── PinExpired      what the pin was to hold has been forgotten already
+│   ├── PinExpired      what the pin was to hold has been forgotten already
+│   └── CutExpired      the rows of this cut can no longer all be had: take a new cut
 ├── Unavailable         retry with back-off; nothing was acknowledged, and nothing refused will appear
 │   └── CheckpointFailed  a checkpoint was not made; `stage` names the step that failed, and the older ones stand
 ├── OutcomeUnknown      it may have happened: retry with the same sequence number
@@ -139,6 +140,10 @@ class Forgotten(Conflict):
 
 class PinExpired(Conflict):
     """What the pin was to hold is gone already."""
+
+
+class CutExpired(Conflict):
+    """The rows of a cut can no longer all be had."""
 
 
 class Unavailable(HeadwaterError):

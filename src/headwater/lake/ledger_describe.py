@@ -8,16 +8,19 @@ from __future__ import annotations
 import msgspec
 
 from headwater.lake.ledger_records import (
+    Audited,
     Begun,
     CheckedCatalog,
     Decided,
     Ended,
+    Erased,
     HaltedLanding,
     Intended,
     Kept,
     Landed,
     LedgerRecord,
     Merged,
+    Restored,
     Verified,
 )
 
@@ -63,6 +66,14 @@ def _told(record: LedgerRecord) -> str:
             return f"{record.catalog}: {'passed' if record.passed else 'failed: ' + ', '.join(failed)}"
         case Merged():
             return f"{record.table}: {_range(record.lsn_from, record.lsn_to)}, snapshot {record.snapshot}"
+        case Erased():
+            gone = f"{_counted(record.rows, 'row')} up to LSN {record.lsn_to}"
+            return f"{record.table}: {gone}, from {', '.join(record.done) or 'nothing yet'}: {record.reason}"
+        case Audited():
+            outcome = "PASS" if record.passed else f"FAIL, {_counted(record.differences, 'difference')}"
+            return f"{record.table}: {outcome}, {_counted(record.rows, 'row')} up to LSN {record.lsn_to}"
+        case Restored():
+            return f"{record.table}: taken over from log {record.log_id_before}, {_counted(record.rows, 'row')}"
     return _upkeep_text(record)
 
 

@@ -64,6 +64,8 @@ class Landed(_Record, frozen=True, tag="landed"):
     epoch: int
     adopted: bool = False
     """Found in the table rather than acknowledged by its commit."""
+    offsets: tuple[tuple[int, int, int], ...] = ()
+    """(partition, first offset, last offset) of its rows; empty where that is not known, as in an adopted one."""
 
 
 class Verified(_Record, frozen=True, tag="verified"):
@@ -134,7 +136,86 @@ class Kept(_Record, frozen=True, tag="kept"):
     detail: str = ""
 
 
-LedgerRecord = Begun | Intended | Landed | Verified | HaltedLanding | Ended | Decided | CheckedCatalog | Merged | Kept
+class ErasedPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Rows that an erasure took out, of landings that wrote these columns."""
+
+    columns: tuple[Column, ...]
+    digest: Digest
+    """What is to be subtracted from what landed."""
+
+
+class Erased(_Record, frozen=True, tag="erased"):
+    """The receipt of an erasure: which rows are gone by their owner's wish.  It holds no value of any row."""
+
+    topic_id: str
+    topic: str
+    table: str
+    erasure_id: str
+    reason: str
+    condition_hash: str
+    """SHA-256 of the condition, which may itself hold what is to be forgotten."""
+    lsn_to: int
+    """It looked at rows up to this LSN."""
+    rows: int
+    offsets: tuple[tuple[int, int, int], ...]
+    """(partition, first offset, last offset) of runs of rows that are gone."""
+    parts: tuple[ErasedPart, ...]
+    done: tuple[str, ...] = ()
+    """Where they are gone from: "log", "table", "changes", "state", "snapshots"."""
+
+
+class Audited(_Record, frozen=True, tag="audited"):
+    """An audit of a topic against its table."""
+
+    topic_id: str
+    table: str
+    table_uuid: str
+    snapshot: int | None
+    """The table's head that was audited."""
+    lsn_to: int
+    """Rows up to this LSN were."""
+    rows: int
+    full: bool
+    passed: bool
+    differences: int = 0
+    state_snapshot: int | None = None
+
+
+class Restored(_Record, frozen=True, tag="restored"):
+    """A new log took over a table of a log that was lost: the recorded act by which its landed LSN is believed."""
+
+    topic_id: str
+    topic: str
+    table: str
+    table_uuid: str
+    log_id_before: str
+    snapshot: int
+    lsn_before: int
+    """The table held rows of the lost log up to here."""
+    lsn_to: int
+    """The LSN before the new log's first."""
+    rows: int
+    digest: Digest | None
+    columns: tuple[Column, ...]
+    offsets: tuple[tuple[int, int, int], ...] = ()
+    max_row_lsn: int = 0
+
+
+LedgerRecord = (
+    Begun
+    | Intended
+    | Landed
+    | Verified
+    | HaltedLanding
+    | Ended
+    | Decided
+    | CheckedCatalog
+    | Merged
+    | Kept
+    | Erased
+    | Audited
+    | Restored
+)
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[LedgerRecord] = msgspec.msgpack.Decoder(LedgerRecord)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from headwater.lake.ledger_records import (
+    Audited,
     Begun,
     CheckedCatalog,
     Decided,
     Ended,
+    Erased,
     HaltedLanding,
     Intended,
     Kept,
     Landed,
     LedgerRecord,
     Merged,
+    Restored,
     Verified,
 )
 
@@ -48,6 +51,10 @@ class TopicLedger:
     in_flight: dict[str, Begun | Intended] = field(default_factory=dict)
     halted: HaltedLanding | None = None
     merged: Merged | None = None
+    audited: Audited | None = None
+    """The last audit that found nothing wrong, of the table as it is now known."""
+    last_audit: Audited | None = None
+    erasures: int = 0
 
     @property
     def verified_lsn(self) -> int:
@@ -108,7 +115,18 @@ class LedgerState:
 
     @staticmethod
     def _apply_to_topic(
-        record: Begun | Intended | Landed | Verified | HaltedLanding | Ended | Decided | Merged, topic: TopicLedger
+        record: Begun
+        | Intended
+        | Landed
+        | Verified
+        | HaltedLanding
+        | Ended
+        | Decided
+        | Merged
+        | Erased
+        | Audited
+        | Restored,
+        topic: TopicLedger,
     ) -> None:
         match record:
             case Begun():
@@ -141,6 +159,7 @@ class LedgerState:
                 topic.verified = [each for each in topic.verified if each[0] <= record.lsn]
                 topic.owed = [each for each in (*topic.owed, *topic.landings) if each[1] > record.lsn]
                 topic.landings = [each for each in topic.landings if each[1] <= record.lsn]
+                topic.audited = None
                 if record.act == "landed-lsn":
                     # Whoever said so answers for the table up to here.
                     topic.unverified = {key: each for key, each in topic.unverified.items() if each.lsn_to > record.lsn}
@@ -148,8 +167,27 @@ class LedgerState:
                     if record.lsn > topic.verified_lsn:
                         topic.verified.append((record.lsn, record.at_us))
                 topic.unverified = {key: each for key, each in topic.unverified.items() if each.lsn_to <= record.lsn}
-            case _:
+            case Merged():
                 topic.merged = record
+            case Erased():
+                topic.erasures += 1
+            case Audited():
+                topic.last_audit = record
+                if record.passed:
+                    topic.audited = record
+            case Restored():
+                _restore(topic, record)
+
+
+def _restore(topic: TopicLedger, record: Restored) -> None:
+    """What a lost log landed is in the table, and was read when it was taken over."""
+    topic.table = record.table
+    topic.table_uuid = record.table_uuid
+    topic.landed_lsn = record.lsn_to
+    topic.halted = None
+    if record.rows:
+        topic.landings.append((0, record.lsn_to, record.rows))
+    topic.verified.append((record.lsn_to, record.at_us))
 
 
 def _forget_old_attempts(topic: TopicLedger, now_us: int) -> None:

@@ -16,6 +16,8 @@ from headwater.errors import CorruptData
 
 PREFIX = "headwater."
 MAIN = "main"
+FORGOTTEN = f"{PREFIX}forgotten.{MAIN}"
+"""A property of a change table: its retention has let go of rows up to this LSN, so no merge can begin below it."""
 
 
 def property_name(branch: str = MAIN) -> str:

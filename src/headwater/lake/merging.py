@@ -25,12 +25,12 @@ from headwater.lake.iceberg_tables import IcebergTables
 from headwater.lake.ledger import Ledger
 from headwater.lake.ledger_records import Merged
 from headwater.lake.local_sync import sync_local
-from headwater.lake.mark import Mark, mark_in_summary
+from headwater.lake.mark import FORGOTTEN, Mark, mark_in_summary
 from headwater.lake.marks import Standing, landing_in_history
 from headwater.lake.shape import landing_table
 from headwater.lake.stamping import NO_ROWS, new_commit_id, own_standing, stage_stamp
 from headwater.lake.state_table import MergeMode, mode_properties, state_shape
-from headwater.lake.table_changes import FORGOTTEN, drop_branches, make_branch, move_main
+from headwater.lake.table_changes import drop_branches, make_branch, move_main
 from headwater.lake.table_files import added_files
 from headwater.lake.tables import CommitRefused, CommitUncertain, TableState
 from headwater.lake.upkeep import merge_branch

@@ -35,12 +35,9 @@ from pyiceberg.table.update import (
 
 from headwater.errors import Unavailable
 from headwater.lake.iceberg_tables import CommitRequest
-from headwater.lake.mark import MAIN, PREFIX, Mark, property_name
+from headwater.lake.mark import FORGOTTEN, MAIN, Mark, property_name
 from headwater.lake.tables import Staged, TableState
 from headwater.lake.upkeep import DataFileFacts
-
-FORGOTTEN = f"{PREFIX}forgotten.{MAIN}"
-"""A property of a change table: its retention has let go of rows up to this LSN, so no merge can begin below it."""
 
 COLUMN_LSN, COLUMN_TIME = "_hw_lsn", "_hw_time"
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.lake.iceberg_tables import IcebergTables
-from headwater.lake.table_changes import FORGOTTEN
+from headwater.lake.mark import FORGOTTEN
 from headwater.lake.tables import CommitRefused
 from headwater.lake.verification import Verdict, Verifying
 from tests.unit.lake.keyed_tables import CHANGES, STATE, keyed

@@ -22,7 +22,7 @@ from headwater.lake.merging import Merging
 from headwater.lake.shape import table_shape
 from headwater.lake.stamping import own_standing, stage_stamp, stamp_of
 from headwater.lake.state_table import state_shape
-from headwater.lake.table_changes import FORGOTTEN
+from headwater.lake.mark import FORGOTTEN
 from headwater.lake.tables import CommitRefused, CommitUncertain
 from tests.unit.lake.keyed_tables import CHANGES, STATE, Keyed, keyed
 
