@@ -42,6 +42,6 @@ fmt:
 
 # write requirements/ci.txt again from pyproject.toml; needs uv
 lock *ARGS:
-    uv pip compile pyproject.toml --extra dev --extra lake --extra postgres --extra spark --universal --python-version 3.11 --generate-hashes \
+    uv pip compile pyproject.toml --extra dev --extra lake --extra duckdb --extra postgres --extra spark --universal --python-version 3.11 --generate-hashes \
         --no-emit-index-url --custom-compile-command "just lock" --output-file requirements/ci.txt --quiet {{ ARGS }}
     ! grep -nE '://|--index-url|--find-links' requirements/ci.txt

@@ -23,6 +23,7 @@ HeadwaterError
 │   └── CheckpointFailed  a checkpoint was not made; `stage` names the step that failed, and the older ones stand
 ├── OutcomeUnknown      it may have happened: retry with the same sequence number
 ├── CorruptData         stored bytes are wrong: run `headwater log verify`
+│   └── AuditFailed     a table does not hold what landed in it: the report names the rows
 ├── Halted              nothing was guessed: a person decides; the message names the command
 │   ├── DamagedLog      bytes that were durable cannot be read back
 │   ├── LostSegment     an LSN at or above the log's start is in no segment
@@ -160,6 +161,10 @@ class OutcomeUnknown(HeadwaterError):
 
 class CorruptData(HeadwaterError):
     """Stored bytes are wrong."""
+
+
+class AuditFailed(CorruptData):
+    """An audit found rows that are missing, too many, or changed."""
 
 
 class Halted(HeadwaterError):

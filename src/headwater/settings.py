@@ -74,6 +74,9 @@ class LandingSettings:
     attempts_max: int = 5
     """How often a round begins anew for a topic whose commit was refused or whose outcome is unknown."""
 
+    audit_before_delete: bool = False
+    """The log lets go of what has landed only once an audit has passed over it."""
+
 
 @dataclass(frozen=True)
 class Settings:

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headwater.clock import SystemClock
-from headwater.lake.mark import mark_in_property, property_name
+from headwater.lake.mark import FORGOTTEN, mark_in_property, property_name
 from headwater.lake.stamping import own_standing, stamp_of
-from headwater.lake.mark import FORGOTTEN
 from headwater.lake.table_changes import drop_branches, drop_files, make_branch, move_main
 from headwater.lake.table_files import data_files
 from headwater.lake.tables import CommitRefused

@@ -289,8 +289,6 @@ def test_filters_are_taken_where_the_session_gives_them_and_nothing_breaks_where
         ({"topic": "orders"}, "'uri'"),
         ({"uri": "data"}, "'topic'"),
         ({"uri": "s3://bucket", "topic": "t"}, "s3://bucket"),
-        ({"uri": "data", "topic": "t", "read": "view"}, "read=view is not there yet"),
-        ({"uri": "data", "topic": "t", "asOf": "2026"}, "asOf"),
         ({"uri": "data", "topic": "t", "tokenFile": "x"}, "tokenFile"),
         ({"uri": "data", "topic": "t", "startingOfsets": "latest"}, "startingOfsets"),
         ({"uri": "data", "topic": "t", "startingOffsets": "soon"}, "startingOffsets"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from headwater.api.log import Log
 from headwater.api.opening import open
+from headwater.api.scan import Scan
 from headwater.api.topic import Topic
 from headwater.lake.cut import Cut
 from headwater.lake.report import LandingReport
@@ -39,6 +40,7 @@ __all__ = [
     "LandingSettings",
     "Appended",
     "Cut",
+    "Scan",
     "LandingReport",
     "Rows",
     "Consumer",

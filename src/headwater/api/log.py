@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headwater.api.topic import Topic
 from headwater.errors import Closed, InvalidRequest
-from headwater.lake.landing import Lake, chosen, from_the_extra
+from headwater.lake.cut import Cut
+from headwater.lake.extra import from_the_extra
+from headwater.lake.landing import Lake, chosen
 from headwater.lake.ledger_records import Verification
 from headwater.lake.report import LandingReport
+from headwater.lake.runner import Runner
+from headwater.lake.view import AsOf, Views
 from headwater.topics.answers import (
     GroupDescription,
     SourcePosition,
@@ -24,13 +28,21 @@ from headwater.topics.describing import describe, describe_groups, describe_topi
 from headwater.topics.engine import Engine
 from headwater.topics.notebook import html_of_topics
 from headwater.topics.producers import Producer
+from headwater.topics.redrive import Redriven, counts, redrive
 from headwater.topics.topic import Duration, NewTopic
 from headwater.topics.transactions import Transaction
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from headwater.lake.audit_report import AuditReport
     from headwater.lake.catalog_check import CheckedProperty
+    from headwater.lake.duckdb_query import Selected
+    from headwater.lake.erasure_report import ErasureReport
     from headwater.lake.maintenance import MaintenanceReport
+    from headwater.lake.restoring import RestoreReport
     from headwater.lake.state_table import MergeMode
+    from headwater.lake.tracing import RowTrace
     from headwater.lake.upkeep import UpkeepSettings
     from headwater.spark.merge import TopicMerge
 
@@ -41,6 +53,7 @@ class Log:
     def __init__(self, engine: Engine, directory: str, lake: Lake | None = None) -> None:
         self._engine = engine
         self._lake = lake
+        self._views: Views | None = None
         self.directory = directory
 
     # Topics ------------------------------------------------------------------------------------
@@ -90,7 +103,7 @@ class Log:
     def create_topics(self, topics: Iterable[NewTopic]) -> list[Topic]:
         """All of these topics, created together as far as they are not there: one write of the journal."""
         records = self._engine.create_topics(list(topics))
-        return [Topic(self._engine, record.number, record.name) for record in records]
+        return [Topic(self._engine, record.number, record.name, self._viewed) for record in records]
 
     def topics(self) -> list[TopicStatus]:
         """Every topic, by name."""
@@ -101,7 +114,7 @@ class Log:
         self._engine.delete_topic(name, force=force)
 
     def __getitem__(self, name: str) -> Topic:
-        return Topic(self._engine, self._engine.topic(name).number, name)
+        return Topic(self._engine, self._engine.topic(name).number, name, self._viewed)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._engine.metadata().topic_named(name) is not None
@@ -121,6 +134,12 @@ class Log:
     def source_position(self, name: str) -> SourcePosition | None:
         """How far an outside source has been taken in, by the last transaction that said so."""
         return self._engine.source_position(name)
+
+    def redrive(
+        self, topic: str, *, corrected: Iterable[Mapping[str, Any]] | None = None, dry_run: bool = False
+    ) -> Redriven:
+        """Append the rejected rows of a topic that fit now, or these corrected ones, once each."""
+        return redrive(self._engine, self._engine.topic(topic), corrected=corrected, dry_run=dry_run)
 
     def consumer(
         self,
@@ -156,20 +175,34 @@ class Log:
         report as halted, and the others are landed: docs/landing.md says what each cause means, and when to give
         `after_rollback` or `landed_lsn`.
         """
-        runner = None
-        if spark is not None:
-            from headwater.spark.run import SparkRunner
-
-            runner = SparkRunner(spark)
         return self._beside().land(
             self._engine,
             topics,
             due_only=due_only,
-            runner=runner,
+            runner=self._runner(spark),
             verify=verify,
             after_rollback=after_rollback,
             landed_lsn=landed_lsn,
         )
+
+    @staticmethod
+    def _runner(spark: Any) -> Runner | None:
+        if spark is None:
+            return None
+        from headwater.spark.run import SparkRunner
+
+        return SparkRunner(spark)
+
+    def cut(self, *topics: str) -> Cut:
+        """These topics as they are now, all of them if none is named, to be read again later with the same rows:
+        `topic.scan(as_of=cut)`.  No transaction is in it by half.  `str(cut)` is a small token."""
+        names = topics or tuple(each.name for each in self._engine.metadata().topics.values())
+        return self._viewed().cut([self._engine.topic(name) for name in names])
+
+    def _viewed(self) -> Views:
+        if self._views is None:
+            self._views = Views(self._beside(), self._engine, self.directory)
+        return self._views
 
     def merge(
         self,
@@ -193,6 +226,74 @@ class Log:
             from headwater.lake.upkeep import UpkeepSettings
             from headwater.spark.tables import keep_tables
         return keep_tables(spark, self._beside(), chosen(self._engine, topics), settings or UpkeepSettings())
+
+    def audit(self, topics: str | Iterable[str] | None = None, *, full: bool = False, spark: Any = None) -> AuditReport:
+        """Compare the tables of these topics, or of all, with the log, or with the ledger where it has forgotten: rows,
+        missing, extra, doubled and altered offsets by name.  Only what has changed since the last audit that passed,
+        unless `full`.  With `spark` the table is read there."""
+        with from_the_extra():
+            from headwater.lake.audit import Audit
+        lake = self._beside()
+        measure = None
+        if spark is not None:
+            from headwater.spark.audit import SparkMeasure
+
+            measure = SparkMeasure(spark, lake)
+        audit = Audit(
+            self._viewed().source,
+            lake.place.connect,
+            lake.ledger,
+            clock=lake.clock,
+            measure=measure,
+            counted=lambda topic: counts(self._engine, topic),
+        )
+        return audit.run(chosen(self._engine, topics), full=full)
+
+    def erase(self, topic: str, where: str, *, reason: str, spark: Any = None, dry_run: bool = False) -> ErasureReport:
+        """Take the rows that fulfil the condition out of the log, the tables and their older snapshots, for good; the
+        ledger keeps a receipt, and audits go on to pass.  Rows of a keyed topic are named by their key.  With `dry_run`
+        it says what would go."""
+        with from_the_extra():
+            from headwater.lake.erasing import erase
+        return erase(
+            self._beside(),
+            self._engine,
+            self._engine.topic(topic),
+            where,
+            reason,
+            runner=self._runner(spark),
+            dry_run=dry_run,
+        )
+
+    def restore(self, topic: str, *, as_of: AsOf, to: str, spark: Any = None) -> RestoreReport:
+        """Make a new table, `to`, with the topic as it was at a cut, a time or an LSN, and compare the two."""
+        with from_the_extra():
+            from headwater.lake.restoring import restore_table
+        copying = None
+        if spark is not None:
+            from headwater.spark.restore import SparkCopying
+
+            copying = SparkCopying(spark, self._beside())
+        return restore_table(self._viewed(), self._engine.topic(topic), as_of=as_of, to=to, copying=copying)
+
+    def trace(self, topic: str, *, partition: int, offset: int) -> RowTrace:
+        """Where a row is and where it came from: data file, landing, segment, write, producer."""
+        with from_the_extra():
+            from headwater.lake.tracing import trace_row
+        return trace_row(self._engine, self._beside(), self._engine.topic(topic), partition, offset)
+
+    def query(self, statement: str, *, as_of: AsOf = None) -> Selected:
+        """One SELECT in DuckDB's SQL over the topics that it names, all at one cut."""
+        with from_the_extra():
+            from headwater.lake.duckdb_query import select
+        return select(self._viewed(), statement, as_of)
+
+    def duckdb(self, *topics: str, as_of: AsOf = None) -> DuckDBPyConnection:
+        """A DuckDB connection with a view of each of these topics, of all if none is named, at one cut."""
+        with from_the_extra():
+            from headwater.lake.duckdb_view import connect_topics
+        names = topics or tuple(each.name for each in self._engine.metadata().topics.values())
+        return connect_topics(self._viewed(), [self._engine.topic(name) for name in names], as_of)
 
     def spark_config(self, spark_version: str | None = None) -> dict[str, str]:
         """The settings of a Spark session that reaches the tables: `SparkSession.builder.config(map=...)`."""
@@ -243,6 +344,8 @@ class Log:
         try:
             self._engine.close()
         finally:
+            if self._views is not None:
+                self._views.close()
             if self._lake is not None:
                 self._lake.close()
 

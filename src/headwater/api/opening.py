@@ -54,15 +54,25 @@ def open(
         files = where
         directory = type(where).__name__
     clock = clock if clock is not None else SystemClock()
-    lake = Lake(files, directory, catalog=catalog, spark_catalog=spark_catalog, clock=clock, entropy=entropy)
+    settings = settings if settings is not None else Settings()
+    lake = Lake(
+        files,
+        directory,
+        catalog=catalog,
+        spark_catalog=spark_catalog,
+        clock=clock,
+        entropy=entropy,
+        audit_first=settings.landing.audit_before_delete,
+    )
     try:
         engine = Engine(
             files,
             directory=directory,
-            settings=settings if settings is not None else Settings(),
+            settings=settings,
             clock=clock,
             entropy=entropy,
             landings=landings if landings is not None else lake.landings,
+            older=lake.older,
         )
     except NotADirectoryError as error:
         raise InvalidRequest(f"{directory} is a file, and a log is a directory", directory=directory) from error

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headwater.api.scan import Scan
 from headwater.errors import Closed, InvalidRequest, UnknownTopic
+from headwater.lake.view import AsOf, Views
 from headwater.topics.answers import (
     Appended,
     OffsetRange,
@@ -35,8 +37,9 @@ _ALL_AT_ONCE_ROWS = 65_536
 class Topic:
     """A topic: append to it, read it, change it."""
 
-    def __init__(self, engine: Engine, number: int, name: str) -> None:
+    def __init__(self, engine: Engine, number: int, name: str, views: Callable[[], Views]) -> None:
         self._engine = engine
+        self._views = views
         self._number = number
         self._name = name
 
@@ -212,6 +215,23 @@ class Topic:
             system_columns=system_columns,
         )
         return self._engine.read(self._number, wanted)
+
+    def scan(self, columns: Sequence[str] | None = None, where: str | None = None, *, as_of: AsOf = None) -> Scan:
+        """The topic as it is now, table and tail as one, no row twice and none missing; of a keyed topic the latest
+        row of each key.
+
+        `where` is a condition as text, "amount > 100 and region in ('eu', 'us')".  `as_of` is a cut of `log.cut(...)`,
+        or its text, a time with its zone, or `hw.Lsn(n)`: the same rows today and later.
+        """
+        topic = self._engine.topic_numbered(self._number)
+        return self._views().scan_as(Scan, topic, columns, where, as_of)
+
+    def get(self, key: object, *, as_of: AsOf = None) -> dict[str, Any] | None:
+        """The row of this key, or None: `get(42)`, or `get({"region": "eu", "id": 42})` where the key has more columns
+        than one."""
+        from headwater.lake.point import get_row
+
+        return get_row(self._views(), self._engine.topic_numbered(self._number), key, as_of=as_of)
 
     def compact(self) -> Compacted:
         """Compact it now: the latest row of each key stays; says what was saved."""

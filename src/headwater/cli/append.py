@@ -1,10 +1,10 @@
-"""`headwater append TOPIC [FILE]`: rows of a file or a pipe into a topic, a write at a time.
+"""`headwater append TOPIC [FILE]`: rows of a file or a pipe into a topic, a write at a time; or its rejected rows.
 
 PROMISE  What is counted as appended is durable.  When a row is refused, everything before its write has been appended
          and nothing from its write on: the message says how many rows that is, and `--skip-rows` goes on from there.
 ORDER    Rows are appended in the input's order; while one write waits for the disk, the next one is read from a file.
          A pipe may be silent for long, so there each write is waited for, and counted, before the next is read.
-NOT HERE Whether a row fits: the topic decides, at its door.
+NOT HERE Whether a row fits: the topic decides, at its door.  Rejected rows: append_rejected.py.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.cli.append_rejected import Corrected, DryRun, FromRejected, append_rejected
 from headwater.cli.data_directory import AsJson, DataOption, open_topics
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import code_of, describe, exit_codes
@@ -108,11 +109,17 @@ def append(
     skip_rows: SkipRows = 0,
     no_header: NoHeader = False,
     delete: Delete = False,
+    from_rejected: FromRejected = False,
+    corrected: Corrected = None,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Append rows of a file or a pipe to a topic. What is counted as appended is durable.
 
     NDJSON is one JSON object a line. CSV has a first line of names. Rows of a keyed topic are upserted.
+
+    With `--from-rejected` the rows are those of TOPIC.rejected that fit the topic as it is now, or corrected ones; each
+    is appended once, however often this is called.
 
     Exit code 0: all rows are in the log. 2: a row was refused, or another call is needed; the message says how many
     rows were appended before it. 75: try again. 130: interrupted.
@@ -120,6 +127,10 @@ def append(
     clock = SystemClock()
     with exit_codes(as_json=as_json, command=COMMAND), open_topics(data) as log:
         target = topic_named(log, topic)
+        if from_rejected:
+            raise typer.Exit(append_rejected(log, target, corrected, dry_run=dry_run, as_json=as_json))
+        if corrected is not None or dry_run:
+            raise InvalidRequest("--corrected and --dry-run go with --from-rejected")
         source = Source(file)
         if source.is_terminal:
             say(remarks(), "reading NDJSON from the terminal, a JSON object a line; Ctrl-D ends it", "dim")

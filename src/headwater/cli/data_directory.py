@@ -100,7 +100,7 @@ def open_topics(
         require_topics(data)
     from headwater import api
 
-    with api.open(data, catalog=catalog if catalog is not None else _configured_catalog(), settings=settings) as log:
+    with api.open(data, catalog=catalog if catalog is not None else configured_catalog(), settings=settings) as log:
         yield log
 
 
@@ -130,7 +130,8 @@ def _from_settings_file() -> Path | None:
     return Path(data) if data else None
 
 
-def _configured_catalog() -> str | dict[str, Any] | None:
+def configured_catalog() -> str | dict[str, Any] | None:
+    """What the settings file says of the catalog; None where it says nothing."""
     catalog = _settings_file().get("catalog")
     if catalog is not None and not isinstance(catalog, str | dict):
         raise InvalidRequest(f"{SETTINGS_FILE}: `catalog` is a name or a table of properties, not {catalog!r}")

@@ -64,6 +64,9 @@ def landing_content(found: Sequence[LandingStatus]) -> list[dict[str, object]]:
             "lag_rows": each.lag_rows,
             "lag_bytes": each.lag_bytes,
             "lag_s": round(each.lag_s, 3),
+            "log_first_lsn": each.log_first_lsn,
+            "audited_lsn": each.audited_lsn,
+            "audited_at": utc_text(each.audited_us) if each.audited_us else None,
             "halted": each.halted,
             "message": each.message,
         }

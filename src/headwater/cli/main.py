@@ -9,15 +9,21 @@ import typer
 
 from headwater.cli import topic_commands, topic_show
 from headwater.cli.append import append
+from headwater.cli.audit import audit
 from headwater.cli.check import check
+from headwater.cli.erase import erase
 from headwater.cli.land import land
 from headwater.cli.log_dump import dump
 from headwater.cli.log_rebuild import rebuild
 from headwater.cli.log_repair import repair
+from headwater.cli.log_restore import restore_log
+from headwater.cli.log_trace import trace
 from headwater.cli.log_verify import verify
 from headwater.cli.maintain import maintain
 from headwater.cli.output import results, say
+from headwater.cli.query import query
 from headwater.cli.read import read
+from headwater.cli.restore import restore
 from headwater.cli.status import status
 from headwater.frames.segment_header import FORMAT
 
@@ -44,8 +50,12 @@ topic.command("compact")(topic_commands.compact)
 
 app.command("append")(append)
 app.command("read")(read)
+app.command("query")(query)
 app.command("land")(land)
 app.command("maintain")(maintain)
+app.command("audit")(audit)
+app.command("erase")(erase)
+app.command("restore")(restore)
 app.command("check")(check)
 app.command("status")(status)
 
@@ -53,6 +63,8 @@ log.command("verify")(verify)
 log.command("dump")(dump)
 log.command("repair")(repair)
 log.command("rebuild")(rebuild)
+log.command("restore")(restore_log)
+log.command("trace")(trace)
 
 
 def _show_version(wanted: bool) -> None:

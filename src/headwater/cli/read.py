@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.data_directory import AsJson, DataOption, open_topics
+from headwater.cli.data_directory import AsJson, CatalogOption, DataOption, open_topics
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import code_of, describe, exit_codes, tell
 from headwater.cli.output import counted, remarks, results, say
@@ -82,17 +82,19 @@ def read(
     format_: FormatOption = None,
     output: OutputFile = None,
     system_columns: SystemColumns = False,
+    catalog: CatalogOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Read rows of a topic, in the order of the log. It may run beside the log's owner.
 
-    Rows of a keyed topic are changes: `_hw_op` is U where a row was upserted, and D where it was deleted.
+    Rows that the log has let go of are read from the topic's table. Rows of a keyed topic are changes: `_hw_op` is U
+    where a row was upserted, and D where it was deleted.
 
     Exit code 0: done; a follower ended by Ctrl-C too. 2: another call is needed. 3: the log is halted. 75: try again,
     or nobody reads the output.
     """
     rows = 0
-    with exit_codes(as_json=as_json, command=COMMAND), open_topics(data) as log:
+    with exit_codes(as_json=as_json, command=COMMAND), open_topics(data, catalog=catalog) as log:
         if as_json and (follow or output is not None or format_ is not None):
             raise InvalidRequest("--json is one object on stdout: without --follow, --output and --format")
         source = topic_named(log, topic)

@@ -19,6 +19,7 @@ from rich.text import Text
 from headwater.cli.data_directory import AsJson, DataOption, open_topics
 from headwater.cli.failures import exit_codes
 from headwater.cli.landing_output import lag_text, landing_content
+from headwater.cli.lsn_picture import lsn_picture
 from headwater.cli.output import counted, emit_json, lsn_range, printable, results
 from headwater.cli.plain_table import Column, fit, size_cell, table_lines, widths_of
 from headwater.cli.topic_show import line_content, policy_text
@@ -134,6 +135,8 @@ def render(found: Status, console: Console, rates: Rates | None, *, lines_max: i
     below: list[Text] = []
     if found.landing:
         below += [Text(), *_landing(found, console)]
+        picture = lsn_picture(found.landing, found.durable_lsn, console.width)
+        below += [Text(), *picture] if picture else []
     if found.groups:
         below += [Text(), *_groups(found, console)]
     if found.notes:
@@ -217,6 +220,7 @@ def _landing(found: Status, console: Console) -> list[Text]:
         Column("TABLE"),
         Column("LANDED LSN", right=True, keep=True),
         Column("VERIFIED", right=True, keep=True),
+        Column("AUDITED", right=True, keep=True),
         *([Column("MERGED", right=True, keep=True)] if keyed else []),
         Column("LAG", right=True, keep=True),
         Column("HALTED", keep=True, style="red"),
@@ -227,6 +231,7 @@ def _landing(found: Status, console: Console) -> list[Text]:
             each.table,
             f"{each.landed_lsn}" if each.landed_lsn else "-",
             f"{each.verified_lsn}" if each.verified_lsn else "-",
+            f"{each.audited_lsn}" if each.audited_lsn else "-",
             *([f"{each.merged_lsn}" if each.merged_lsn else "-"] if keyed else []),
             lag_text(each),
             each.halted or "-",

@@ -12,7 +12,7 @@ NOT HERE Compaction and merges: spark/.  Whether to do something: upkeep.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -153,6 +153,14 @@ class _Keeping:
         return frozenset(newer | {each.snapshot for each in self.known.unverified.values()})
 
 
+Pinned = Callable[[], Collection[int]]
+"""The snapshots that readers of this data directory hold now."""
+
+
+def nothing_pinned() -> Collection[int]:
+    return ()
+
+
 class Care:
     def __init__(
         self,
@@ -162,7 +170,9 @@ class Care:
         clock: Clock,
         entropy: Entropy,
         settings: UpkeepSettings,
+        pinned: Pinned = nothing_pinned,
     ) -> None:
+        self._pinned = pinned
         self._connect = connect
         self._ledger = ledger
         self._clock = clock
@@ -294,7 +304,12 @@ class Care:
             state = _loaded(tables, keeping.table)
             now_ms = self._clock.now_us() // 1000
             expired = expirable(
-                state, refs_of(state), unverified=keeping.unverified(state), now_ms=now_ms, settings=self._settings
+                state,
+                refs_of(state),
+                unverified=keeping.unverified(state),
+                pinned=self._pinned(),
+                now_ms=now_ms,
+                settings=self._settings,
             )
             if not expired or self._settings.dry_run:
                 return set(), len(expired)

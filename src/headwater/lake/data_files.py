@@ -26,9 +26,11 @@ from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import TableProperties
 from pyiceberg.table.locations import LocationProvider, load_location_provider
 from pyiceberg.typedef import Record
+from pyiceberg.types import IcebergType
 from pyiceberg.utils.properties import property_as_int
 
 from headwater.errors import CorruptData
+from headwater.lake.retyping import as_type, relabelled
 from headwater.lake.work import WrittenFile
 from headwater.lake.write_target import WriteTarget, decode_target, written_file
 
@@ -53,6 +55,11 @@ def _arrow_schema(schema: Schema, *, field_ids: bool) -> pa.Schema:
     return pa.schema([_plain_field(field) for field in schema_to_pyarrow(schema, include_field_ids=field_ids)])
 
 
+def arrow_type(type_: IcebergType) -> pa.DataType:
+    """The plain Arrow type of a column of a table."""
+    return _plain(schema_to_pyarrow(type_, include_field_ids=False))
+
+
 def _plain_field(field: pa.Field) -> pa.Field:
     return field.with_type(_plain(field.type))
 
@@ -70,20 +77,6 @@ def _plain(type_: pa.DataType) -> pa.DataType:
     if types.is_struct(type_):
         return pa.struct([_plain_field(field) for field in type_])
     return type_
-
-
-def _relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same memory under another schema of the same layout: other names, field ids and nullability, nested too."""
-    return pa.record_batch(_Relabelled(batch, schema))
-
-
-class _Relabelled:
-    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
-        self._batch = batch
-        self._schema = schema
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        return self._schema.__arrow_c_schema__(), self._batch.__arrow_c_array__()[1]
 
 
 # -------------------------------------------------------------------------------------------------------- write
@@ -131,7 +124,7 @@ class DataFileWriter:
         model = FileFormatFactory.get(FileFormat.PARQUET)
         output = self._target.io.new_output(path)
         labelled = pa.Table.from_batches(
-            [_relabelled(batch, self._arrow) for batch in rows.to_batches()], schema=self._arrow
+            [relabelled(batch, self._arrow) for batch in rows.to_batches()], schema=self._arrow
         )
         writer = model.create_writer(output, self._schema, {**metadata.properties, **self._without_bounds(rows)})
         with writer:
@@ -260,7 +253,7 @@ def read_data_file(target: bytes, path: str) -> Iterator[pa.Table]:
             raise CorruptData("a data file has other columns than were written to it", path=path)
         for group in range(file.num_row_groups):
             batches = file.read_row_group(group).to_batches()
-            yield pa.Table.from_batches([_relabelled(batch, columns) for batch in batches], schema=columns)
+            yield pa.Table.from_batches([relabelled(batch, columns) for batch in batches], schema=columns)
 
 
 def read_rewritten_file(target: bytes, path: str, between: tuple[int, int]) -> Iterator[pa.Table]:
@@ -276,27 +269,11 @@ def read_rewritten_file(target: bytes, path: str, between: tuple[int, int]) -> I
         for group in range(file.num_row_groups):
             read = file.read_row_group(group)
             rows = pa.table(
-                [_as_type(read.column(place), field.type) for place, field in zip(places, columns, strict=True)],
+                [as_type(read.column(place), field.type) for place, field in zip(places, columns, strict=True)],
                 schema=columns.remove_metadata(),
             )
             lsns = rows.column("_hw_lsn")
             yield rows.filter(pc.and_(pc.greater(lsns, between[0]), pc.less_equal(lsns, between[1])))
-
-
-def _as_type(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """The same values in this type: relabelled where only names inside differ, which other writers choose otherwise."""
-    if _layout(column.type) != _layout(type_):
-        return column.cast(type_)
-    schema = pa.schema([pa.field("column", type_)])
-    chunks = [_relabelled(pa.record_batch([chunk], names=["column"]), schema).column(0) for chunk in column.chunks]
-    return pa.chunked_array(chunks, type_)
-
-
-def _layout(type_: pa.DataType) -> object:
-    """What a type is without the names inside it."""
-    if not pa.types.is_nested(type_):
-        return type_
-    return type_.id, tuple(_layout(type_.field(place).type) for place in range(type_.num_fields))
 
 
 def _field_ids(schema: pa.Schema) -> list[bytes | None]:

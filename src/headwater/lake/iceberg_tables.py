@@ -58,6 +58,7 @@ from headwater.lake.local_sync import sync_local
 from headwater.lake.mark import MAIN, Mark, property_name
 from headwater.lake.shape import CREATED_FOR, LSN_METRICS, lake_schema
 from headwater.lake.tables import CommitRefused, CommitUncertain, Fit, Staged, TableShape, TableSnapshot, TableState
+from headwater.lake.topic_description import FOLLOWED
 from headwater.lake.work import Column, WrittenFile
 from headwater.lake.write_target import data_file, encode_target
 from headwater.topics.table_partitions import parse_part
@@ -188,10 +189,10 @@ class IcebergTables:
         namespace = Catalog.namespace_from(name)
         if not namespace:
             raise InvalidRequest(f"a table is named by its namespace and its name, as in 'sales.orders': not {name!r}")
-        schema = _iceberg_schema(shape)
-        spec = _partition_spec(schema, shape.partition_by)
+        schema = iceberg_schema(shape)
+        spec = partition_spec(schema, shape.partition_by)
         try:
-            self._make_namespace(namespace)
+            self.make_namespace(namespace)
             table = self.catalog.create_table(name, schema, partition_spec=spec, properties=dict(shape.properties))
         except TableAlreadyExistsError:
             there = self.load(name)
@@ -205,7 +206,8 @@ class IcebergTables:
             return there
         return _state(name, table)
 
-    def _make_namespace(self, namespace: tuple[str, ...]) -> None:
+    def make_namespace(self, namespace: tuple[str, ...]) -> None:
+        """Make it if it is not there."""
         if self.catalog.namespace_exists(namespace):
             return
         try:
@@ -229,14 +231,14 @@ class IcebergTables:
                 table=state.name,
             )
         ours = CREATED_FOR in metadata.properties or property_name() in metadata.properties
-        fitting = Fitting(state.name, metadata, _iceberg_schema(shape), made_by_landing=ours)
+        fitting = Fitting(state.name, metadata, iceberg_schema(shape), made_by_landing=ours)
         changes = fitting.changes_schema
         native = _NativeFit(
             metadata.current_schema_id,
             metadata.default_spec_id,
             metadata.last_column_id,
             fitting.schema if changes else None,
-            _properties_beside(metadata, fitting),
+            _properties_beside(metadata, fitting, shape),
         )
         # Of the files that are written here the bound is always kept, whatever the table's owner has set.
         written_under = metadata.model_copy(update={"properties": {**metadata.properties, LSN_METRICS: "full"}})
@@ -370,11 +372,11 @@ def _newest_row(file: DataFile, field_id: int, counted: bool) -> int:
 # -------------------------------------------------------------------------------------------------- new tables
 
 
-def _iceberg_schema(shape: TableShape) -> Schema:
+def iceberg_schema(shape: TableShape) -> Schema:
     return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(lake_schema(shape.schema)))
 
 
-def _partition_spec(schema: Schema, partition_by: Sequence[str]) -> PartitionSpec:
+def partition_spec(schema: Schema, partition_by: Sequence[str]) -> PartitionSpec:
     fields = []
     for place, text in enumerate(partition_by):
         part = parse_part(text)
@@ -397,9 +399,13 @@ def _partition_spec(schema: Schema, partition_by: Sequence[str]) -> PartitionSpe
 # ----------------------------------------------------------------------------------------------------- commits
 
 
-def _properties_beside(metadata: TableMetadata, fitting: Fitting) -> dict[str, str]:
-    """Properties that the landing's commit sets beside its mark."""
-    properties = {}
+def _properties_beside(metadata: TableMetadata, fitting: Fitting, shape: TableShape) -> dict[str, str]:
+    """Properties that the landing's commit sets beside its mark: few, and only where they are not so already."""
+    properties = {
+        name: shape.properties[name]
+        for name in FOLLOWED
+        if name in shape.properties and metadata.properties.get(name) != shape.properties[name]
+    }
     if LSN_METRICS not in metadata.properties:
         # Compactions by others must keep the bound too: it is what proves a mark whose snapshot has expired.
         properties[LSN_METRICS] = "full"

@@ -62,6 +62,8 @@ class _Attempt:
     digests: list[Digest] = field(default_factory=list)
     max_lsn: int = 0
     time_max_us: int | None = None
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The first and the last offset of each partition."""
     error: str | None = None
     lsn_to: int = 0
     begun_us: int = 0
@@ -88,6 +90,9 @@ class _Attempt:
         self.max_lsn = max(self.max_lsn, part.max_lsn)
         if part.time_max_us is not None:
             self.time_max_us = part.time_max_us if self.time_max_us is None else max(self.time_max_us, part.time_max_us)
+        for partition, first, last in part.offsets:
+            known = self.offsets.get(partition, (first, last))
+            self.offsets[partition] = min(known[0], first), max(known[1], last)
         self.error = self.error or part.error
 
 
@@ -443,6 +448,7 @@ class Lander:
             max_row_lsn=mark.max_row_lsn,
             epoch=attempt.epoch,
             adopted=result.adopted,
+            offsets=tuple((partition, *attempt.offsets[partition]) for partition in sorted(attempt.offsets)),
             at_us=self._clock.now_us(),
         )
         told = TopicLanding(

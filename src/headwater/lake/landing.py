@@ -14,23 +14,27 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from headwater.clock import Clock, Entropy
 from headwater.errors import HeadwaterError, InvalidRequest, LandingHalted, LogLocked
-from headwater.lake.catalog import INSTALL, CatalogPlace, catalog_place
+from headwater.lake.catalog import CatalogPlace, catalog_place
+from headwater.lake.extra import from_the_extra
 from headwater.lake.lag import Lag, due, lag_of
 from headwater.lake.landings import LedgerLandings
 from headwater.lake.ledger import Ledger
 from headwater.lake.ledger_records import CheckedCatalog, Verification
+from headwater.lake.older_rows import TablesOlderRows
 from headwater.lake.report import LandingReport
 from headwater.lake.runner import LocalProcesses, Runner
 from headwater.lake.shape import landing_table
+from headwater.lake.tables import Tables
+from headwater.lake.view_source import SNAPSHOTS
 from headwater.log.deletion import SegmentUse
+from headwater.log.pins import Pins
 from headwater.metadata.operations import TopicRecord
 from headwater.storage.disk import DiskFiles
 from headwater.storage.files import Files
@@ -47,17 +51,6 @@ logger = logging.getLogger("headwater.lake")
 VERIFICATIONS: tuple[str, ...] = get_args(Verification)
 
 
-@contextmanager
-def from_the_extra() -> Iterator[None]:
-    """Around imports of what needs the packages of the `lake` extra."""
-    try:
-        yield
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] == "headwater":
-            raise  # that is our own mistake
-        raise InvalidRequest(f"landing needs further packages: {INSTALL}", missing=error.name) from error
-
-
 class Lake:
     def __init__(
         self,
@@ -68,6 +61,7 @@ class Lake:
         entropy: Entropy,
         catalog: str | Mapping[str, Any] | None = None,
         spark_catalog: str | None = None,
+        audit_first: bool = False,
     ) -> None:
         self._files = files
         self._directory = directory
@@ -76,7 +70,9 @@ class Lake:
         self._catalog = catalog
         self.spark_catalog = spark_catalog
         self.ledger = Ledger(files, clock=clock, entropy=entropy)
-        self.landings = LedgerLandings(self.ledger)
+        self.older = TablesOlderRows(self._connect, self.ledger)
+        """Reads what the log has let go of from the tables."""
+        self.landings = LedgerLandings(self.ledger, audit_first=audit_first)
         self._place: CatalogPlace | None = None
         self._processes: LocalProcesses | None = None
 
@@ -91,11 +87,21 @@ class Lake:
             self._place = catalog_place(self._catalog, directory=self._directory)
         return self._place
 
+    def _connect(self) -> Tables:
+        return self.place.connect()
+
     def close(self) -> None:
         """Let go of the ledger and end the processes that were started; twice is nothing."""
+        self.older.close()
         self.ledger.close()
         if self._processes is not None:
             self._processes.close()
+
+    def pinned(self) -> frozenset[int]:
+        """The snapshots of tables that readers of this data directory hold now."""
+        notes = [pin.note for pin in Pins(self._files, entropy=self.entropy).read()]
+        named = [note.removeprefix(SNAPSHOTS).split(",") for note in notes if note.startswith(SNAPSHOTS)]
+        return frozenset(int(each) for snapshots in named for each in snapshots if each.isdecimal())
 
     # Landing -----------------------------------------------------------------------------------
 
@@ -277,9 +283,22 @@ class Lake:
                     lag_s=lag.seconds(now_us),
                     halted=known.halted.cause if known.halted is not None else "",
                     message=known.halted.message if known.halted is not None else "",
+                    log_first_lsn=_first_held(engine, lag.topic),
+                    audited_lsn=known.audited.lsn_to if known.audited is not None else 0,
+                    audited_us=known.audited.at_us if known.audited is not None else 0,
                 )
             )
         return found
+
+
+def _first_held(engine: Engine, topic: TopicRecord) -> int:
+    """The first LSN of the first segment that holds rows of a topic; 0: none."""
+    log = engine.shard.log
+    for segment in log.segments():
+        share = log.device.topics_in(segment).get(topic.number)
+        if share is not None and share.rows:
+            return segment.first_lsn
+    return 0
 
 
 def chosen(engine: Engine, topics: str | Iterable[str] | None) -> list[TopicRecord]:

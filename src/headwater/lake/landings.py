@@ -3,6 +3,7 @@
 PROMISE  It never raises.  A ledger that cannot be read has verified nothing: that is logged, and among the notes, and
          the next question tries again.
          A topic whose table is in doubt has nothing verified while it is: what it lacks may have to be landed again.
+         With `audit_first` nothing counts above what the last audit has passed over; if that one failed, nothing does.
 """
 
 from __future__ import annotations
@@ -23,18 +24,30 @@ TABLE_STANDS = frozenset({"schema", "format-version", "spec"})
 class LedgerLandings:
     """Landings, as a ledger tells them."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, audit_first: bool = False) -> None:
         self._ledger = ledger
+        self._audit_first = audit_first
         self._seen = LedgerState()
         self._trouble = ""
 
     def verified_lsn(self, topic: TopicRecord) -> int:
         known = self._known(topic)
-        return known.verified_lsn if known is not None else 0
+        return min(known.verified_lsn, self._limit(known)) if known is not None else 0
 
     def verified_before(self, topic: TopicRecord, before_us: int) -> tuple[int, int] | None:
         known = self._known(topic)
-        return known.verified_before(before_us) if known is not None else None
+        found = known.verified_before(before_us) if known is not None else None
+        if known is None or found is None:
+            return None
+        lsn = min(found[0], self._limit(known))
+        return (lsn, found[1]) if lsn else None
+
+    def _limit(self, known: TopicLedger) -> int:
+        """Up to here rows may be let go, if they are verified."""
+        if not self._audit_first:
+            return known.verified_lsn
+        passed = known.audited is not None and known.audited is known.last_audit
+        return known.audited.lsn_to if passed and known.audited is not None else 0
 
     def notes(self) -> tuple[str, ...]:
         """That it could not be read, or which topics are halted, as of the last question."""

@@ -2,6 +2,7 @@
 
     ledger.record([Landed(...)])      durable when it returns
     ledger.state()                    what it says now
+    ledger.records()                  all of them, from the first
 
 PROMISE  Landers in any number of processes write it in turn, and need nothing from the owner of the topics' log.
          A record is applied to the state only once it is durable, in the order of the ledger.
@@ -11,7 +12,7 @@ THREADS  Safe for any number of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from headwater.clock import Clock, Entropy
@@ -84,6 +85,13 @@ class Ledger:
                     self._state.apply(unpack_ledger_record(frame.body))
                 self._state.lsn = frame.lsn
             return self._state
+
+    def records(self) -> Iterator[LedgerRecord]:
+        """Every record, from the first: an audit asks what the state no longer holds."""
+        with self._open() as log:
+            for frame in log.read():
+                if frame.header.kind == Kind.LEDGER:
+                    yield unpack_ledger_record(frame.body)
 
     def close(self) -> None:
         with self._reading:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headwater.clock import Clock, Entropy
 from headwater.errors import HeadwaterError
-from headwater.lake.care import Care, TableUpkeep
+from headwater.lake.care import Care, Pinned, TableUpkeep, nothing_pinned
 from headwater.lake.catalog import CatalogPlace
 from headwater.lake.ledger import Ledger
 from headwater.lake.table_files import data_files
@@ -52,11 +52,13 @@ def maintain_without_spark(
     clock: Clock,
     entropy: Entropy,
     settings: UpkeepSettings | None = None,
+    *,
+    pinned: Pinned = nothing_pinned,
 ) -> MaintenanceReport:
     """Keep the tables of these topics as far as that needs no Spark."""
     settings = settings or UpkeepSettings()
     begun_s = clock.monotonic_s()
-    care = Care(place.connect, ledger, clock=clock, entropy=entropy, settings=settings)
+    care = Care(place.connect, ledger, clock=clock, entropy=entropy, settings=settings, pinned=pinned)
     found = [told for topic in topics if topic.table is not None for told in care.of_topic(topic)]
     for told in found:
         if is_worth_compacting(place, told, settings):

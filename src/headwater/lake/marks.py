@@ -74,20 +74,23 @@ def _walk(state: TableState, log_id: str, topic_id: str, max_row_lsn: Callable[[
             mark, snapshot_id = found
             _check_ours(mark, state, log_id, topic_id)
             if snapshot_id != snapshot.snapshot_id:
-                _check_follows(state, snapshot, mark)
+                _check_follows(state, snapshot, mark, branch)
             return Standing(mark.lsn_to, mark.max_row_lsn, mark.watermark_us, mark, snapshot_id)
         if missing is not None or snapshot.parent_id is None:
             standing = _by_property(state, missing, log_id, topic_id, max_row_lsn, branch)
             if standing.mark is not None and missing is not None and missing != snapshot.parent_id:
-                _check_follows(state, snapshot, standing.mark)
+                _check_follows(state, snapshot, standing.mark, branch)
             return standing
         snapshot = state.snapshots[snapshot.parent_id]
     return Standing()
 
 
-def _check_follows(state: TableState, snapshot: TableSnapshot, mark: Mark) -> None:
+def _check_follows(state: TableState, snapshot: TableSnapshot, mark: Mark, branch: str) -> None:
     """A landing that was picked from elsewhere must go on where the history that it was put on ends."""
-    before: int | None = 0
+    # A history that ends without a mark proves nothing about the rows in it, because some writers forget parents that
+    # have expired; but without the property nothing has ever landed on the branch.
+    never_landed = snapshot.parent_id is None or property_name(branch) not in state.properties
+    before: int | None = 0 if never_landed else None
     parent_id = snapshot.parent_id
     while parent_id is not None:
         parent = state.snapshots.get(parent_id)

@@ -29,6 +29,10 @@ from headwater.lake.tables import Tables
 from headwater.lake.view_plan import TableNow, ViewPlan, plan_keyed, plan_rows
 from headwater.metadata.operations import TopicRecord
 
+LOADS_MAX = 5
+FAR_LSN = 1 << 62
+"""Above every LSN that there will be."""
+
 
 class Hold(Protocol):
     """A reader's hold on what it reads: a pin."""
@@ -114,7 +118,7 @@ class Resolver:
                 raise InvalidRequest("the log has not come to this point yet", lsn=at_lsn, durable_lsn=durable)
             at = durable if at_lsn is None else at_lsn
             plans = {
-                topic.number: self._plan(topic, at, loaded[topic.number], cut, verified[topic.number])
+                topic.number: self._plan(topic, at, loaded[topic.number], cut, verified[topic.number], at == durable)
                 for topic in topics
             }
             taken = Cut(
@@ -141,10 +145,21 @@ class Resolver:
         if with_table:
             with self._lent() as tables:
                 for topic in with_table:
-                    assert topic.table is not None
-                    state = self._table_now(tables, topic, topic.table) if topic.key else None
-                    loaded[topic.number] = _Loaded(self._table_now(tables, topic, landing_table(topic)), state)
+                    loaded[topic.number] = self._load_topic(tables, topic)
         return loaded
+
+    def _load_topic(self, tables: Tables, topic: TopicRecord) -> _Loaded:
+        assert topic.table is not None
+        if not topic.key:
+            return _Loaded(self._table_now(tables, topic, topic.table))
+        state = landed = None
+        for _ in range(LOADS_MAX):
+            state = self._table_now(tables, topic, topic.table)
+            landed = self._table_now(tables, topic, landing_table(topic))
+            if landed is None or landed.forgotten_lsn <= (state.lsn if state is not None else 0):
+                break
+            # Between the two looks changes were merged, and are past their retention: the state has them by now.
+        return _Loaded(landed, state)
 
     def _table_now(self, tables: Tables, topic: TopicRecord, name: str) -> TableNow | None:
         state = tables.load(name)
@@ -160,28 +175,27 @@ class Resolver:
 
     # One topic ---------------------------------------------------------------------------------
 
-    def _plan(self, topic: TopicRecord, at_lsn: int, loaded: _Loaded, cut: Cut | None, verified: int) -> ViewPlan:
+    def _plan(
+        self, topic: TopicRecord, at_lsn: int, loaded: _Loaded, cut: Cut | None, verified: int, is_now: bool
+    ) -> ViewPlan:
         own = cut.topic(topic.topic_id.hex()) if cut is not None else None
         if topic.key and topic.table is not None:
             plan = plan_keyed(at_lsn, loaded.state, loaded.landed, own)
         else:
             plan = plan_rows(at_lsn, loaded.landed, own)
-        self._check_tail(topic, plan, own, verified)
+        self._check_tail(topic, plan, own, verified, is_now)
         return plan
 
-    def _check_tail(self, topic: TopicRecord, plan: ViewPlan, own: TopicCut | None, verified: int) -> None:
+    def _check_tail(
+        self, topic: TopicRecord, plan: ViewPlan, own: TopicCut | None, verified: int, is_now: bool
+    ) -> None:
         """The log has every row of the tail: by rule above what was verified, and below it only if nothing went."""
         lsn_from, lsn_to = plan.tail
         if topic.table is None:
-            if own is not None and own.log_rows >= 0:
-                held = self._source.rows_between(topic.number, lsn_from, lsn_to)
-                if held != own.log_rows:
-                    raise CutExpired(
-                        f"rows of {topic.name!r} were cleaned up since the cut was taken, and it has no table",
-                        topic=topic.name,
-                        rows_then=own.log_rows,
-                        rows_now=held,
-                    )
+            if not is_now and not self._holds_alone(topic, lsn_to, own):
+                raise CutExpired(
+                    f"rows of {topic.name!r} may have been cleaned up since, and it has no table", topic=topic.name
+                )
             return
         if lsn_from >= min(verified, lsn_to) or self._source.holds_all(topic.number, lsn_from, min(verified, lsn_to)):
             return
@@ -192,6 +206,13 @@ class Resolver:
             topic=topic.name,
             table=topic.table,
         )
+
+    def _holds_alone(self, topic: TopicRecord, lsn_to: int, own: TopicCut | None) -> bool:
+        """Whether the log by itself still has all of a topic up to an LSN, by the count that a cut took or by its
+        segments."""
+        if own is not None and own.log_rows >= 0:
+            return self._source.rows_between(topic.number, 0, lsn_to) == own.log_rows
+        return self._source.holds_all(topic.number, 0, lsn_to)
 
     def _topic_cut(self, topic: TopicRecord, at_lsn: int, loaded: _Loaded, cut: Cut | None) -> TopicCut:
         topic_id = topic.topic_id.hex()
@@ -224,4 +245,4 @@ def _needs(plans: Iterable[ViewPlan]) -> tuple[int | None, list[int]]:
     plans = list(plans)
     lowest = min((plan.tail[0] + 1 for plan in plans if plan.tail[0] < plan.tail[1]), default=None)
     # Where nothing is read from the log there is still a pin, for the snapshots: of what is not there yet.
-    return lowest if lowest is not None else 1 << 62, [part.snapshot_id for plan in plans for part in plan.parts]
+    return lowest if lowest is not None else FAR_LSN, [part.snapshot_id for plan in plans for part in plan.parts]

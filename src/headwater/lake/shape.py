@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidRequest
 from headwater.lake.tables import TableShape
+from headwater.lake.topic_description import TOPIC, describe_topic
 from headwater.metadata.operations import TopicRecord
 from headwater.topics.schema import unpack_schema
 
@@ -70,7 +71,7 @@ def table_shape(topic: TopicRecord) -> TableShape:
         schema=pa.schema(columns),
         key=topic.key,
         partition_by=topic.partition_by,
-        properties={**TABLE_PROPERTIES, CREATED_FOR: topic.topic_id.hex()},
+        properties={**TABLE_PROPERTIES, CREATED_FOR: topic.topic_id.hex(), TOPIC: describe_topic(topic)},
     )
 
 

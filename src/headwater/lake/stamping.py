@@ -47,17 +47,18 @@ def stage_stamp(tables: Tables, state: TableState, shape: TableShape, mark: Mark
 
 def own_standing(tables: Tables, state: TableState, topic_id: str) -> Standing:
     """How far the table has come, by its own word about which log it is of.  LandingHalted where it cannot tell."""
-    log_id = _log_id(state)
-    if log_id is None:
+    own = own_mark(state)
+    if own is None:
         return Standing()
-    return standing_of(state, log_id=log_id, topic_id=topic_id, max_row_lsn=lambda: tables.max_row_lsn(state))
+    return standing_of(state, log_id=own.log_id, topic_id=topic_id, max_row_lsn=lambda: tables.max_row_lsn(state))
 
 
-def _log_id(state: TableState) -> str | None:
+def own_mark(state: TableState) -> Mark | None:
+    """The newest mark that the table shows of any log, proven or not; None where it shows none."""
     head = state.branches.get(MAIN)
     for snapshot in history(state, head) if head is not None else ():
         mark = mark_in_summary(snapshot.summary)
         if mark is not None:
-            return mark.log_id
+            return mark
     value = state.properties.get(property_name())
-    return mark_in_property(value).log_id if value is not None else None
+    return mark_in_property(value) if value is not None else None

@@ -83,8 +83,20 @@ class TableReader:
         if reading.standing.decided:
             return self._as_decided(topic, reading, known, "landed-lsn")
         if landed_lsn < known.landed_lsn:
-            return self._as_decided(topic, reading, known, "after-rollback")
+            return self._as_decided(topic, reading, known, "after-rollback", self._unrecorded(topic, reading, known))
         return reading
+
+    def _unrecorded(self, topic: TopicRecord, reading: Reading, known: TopicLedger) -> tuple[Landed, ...]:
+        """Landings in a table that was set back which nobody has written down: a request that was thought lost can be
+        applied after a rollback to its base.  They are to be verified like any other before the log forgets them."""
+        verified = max((lsn for lsn, _ in known.verified if lsn <= reading.standing.landed_lsn), default=0)
+        found = landings_after(reading.state, verified, topic_id=topic.topic_id.hex())
+        first = next((at for at, (mark, _) in enumerate(found) if _is_new(mark, known)), len(found))
+        return tuple(
+            adopted(topic, reading.state, mark, snapshot, self._clock.now_us())
+            for mark, snapshot in found[first:]
+            if mark.rows
+        )
 
     def _look(self, tables: Tables, topic: TopicRecord, shape: TableShape, known: TopicLedger) -> Reading:
         name = landing_table(topic)
@@ -137,18 +149,23 @@ class TableReader:
             raise self._gap(topic, "was rolled back or replaced", known, landed_lsn)
 
     def _as_decided(
-        self, topic: TopicRecord, reading: Reading, known: TopicLedger, act: Literal["after-rollback", "landed-lsn"]
+        self,
+        topic: TopicRecord,
+        reading: Reading,
+        known: TopicLedger,
+        act: Literal["after-rollback", "landed-lsn"],
+        unrecorded: tuple[Landed, ...] = (),
     ) -> Reading:
         record = Decided(
             topic_id=topic.topic_id.hex(),
             table=landing_table(topic),
             act=act,
-            lsn=reading.standing.landed_lsn,
+            lsn=unrecorded[0].lsn_from if unrecorded else reading.standing.landed_lsn,
             lsn_before=known.landed_lsn,
             table_uuid=reading.state.uuid,
             at_us=self._clock.now_us(),
         )
-        return replace(reading, records=(record, *reading.records))
+        return replace(reading, records=(record, *unrecorded, *reading.records))
 
     @staticmethod
     def _gap(topic: TopicRecord, what: str, known: TopicLedger, landed_lsn: int) -> LandingHalted:
@@ -177,6 +194,10 @@ def check_log_has(source: LogSource, topic: TopicRecord, landed_lsn: int, owed: 
             table_lsn=landed_lsn,
             ledger_lsn=owed.lsn_to,
         )
+
+
+def _is_new(mark: Mark, known: TopicLedger) -> bool:
+    return bool(mark.rows) and mark.commit_id not in known.unverified
 
 
 def adopted(topic: TopicRecord, state: TableState, mark: Mark, snapshot: int, at_us: int) -> Landed:

@@ -78,7 +78,16 @@ def _land_topic(topic: TopicWork, read: TopicRows, attempt: int, spent: _Spent) 
     with spent.on("write"):
         files = DataFileWriter(topic.target, topic.commit_id, attempt).write(read.rows)
     assert sum(file.rows for file in files) == digest.rows == read.rows.num_rows
-    return TopicDone(topic.number, tuple(files), digest, read.max_lsn, read.time_max_us)
+    return TopicDone(
+        topic.number, tuple(files), digest, read.max_lsn, read.time_max_us, offsets=_offset_ranges(read.rows)
+    )
+
+
+def _offset_ranges(rows: pa.Table) -> tuple[tuple[int, int, int], ...]:
+    """(partition, first offset, last offset), by partition."""
+    found = rows.group_by("_hw_partition").aggregate([("_hw_offset", "min"), ("_hw_offset", "max")])
+    columns = (found[name].to_pylist() for name in ("_hw_partition", "_hw_offset_min", "_hw_offset_max"))
+    return tuple(sorted(zip(*columns, strict=True)))
 
 
 class _Spent:

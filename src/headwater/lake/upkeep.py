@@ -93,13 +93,19 @@ def history(state: TableState, head: int) -> list[TableSnapshot]:
 
 
 def expirable(
-    state: TableState, refs: Iterable[Ref], *, unverified: Collection[int] = (), now_ms: int, settings: UpkeepSettings
+    state: TableState,
+    refs: Iterable[Ref],
+    *,
+    unverified: Collection[int] = (),
+    pinned: Collection[int] = (),
+    now_ms: int,
+    settings: UpkeepSettings,
 ) -> tuple[TableSnapshot, ...]:
-    """The snapshots that nothing needs any more, the oldest first.
+    """The snapshots that nothing needs any more, the oldest first; `pinned` are those that readers hold.
 
     `unverified` are those of landings that nobody has read back yet.  They are found from the head by parent, so all
     that lies between stays too: what cannot be found cannot be verified, and the log would never forget it."""
-    needed: set[int] = set(unverified)
+    needed: set[int] = {*unverified, *pinned}
     on_main: set[int] = set()
     for ref in refs:
         line = history(state, ref.snapshot_id)

@@ -2,8 +2,9 @@
 
     append-only   the cut's own snapshot while it exists, then the head for what has landed since, then the log:
                   [snapshot] [head: (its landed LSN, landed LSN]] [log: (landed LSN, cut]]
-    keyed         a snapshot of the state table that is merged no further than the cut, the changes after it, the log:
-                  [state: merged LSN] [changes: (merged LSN, landed LSN]] [log: (landed LSN, cut]]; latest of each key
+    keyed         the cut's own snapshots of state and changes while they exist, else the newest state that is merged no
+                  further than the cut and the changes after it; then the log; the latest of each key:
+                  [state: merged LSN] [changes: (merged LSN, landed LSN]] [log: (landed LSN, cut]]
     no table      the log alone
 
 PROMISE  The parts are disjoint by LSN and together they are every LSN up to the cut: no row twice, none missing.
@@ -45,7 +46,8 @@ class TablePart:
     whole: bool
     """Every row of the snapshot is one of them: nothing needs to be asked of its rows."""
     unmarked: bool = True
-    """Rows without an LSN are among them: they were in the table before the topic."""
+    """Rows that no landing brought are among them: they were in the table before the topic, and have no LSN, or one
+    that no row has."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +74,19 @@ def plan_rows(at_lsn: int, table: TableNow | None, cut: TopicCut | None = None) 
         if cut is not None and cut.snapshot is not None and cut.snapshot in table.state.snapshots:
             parts.append(TablePart(table.state, cut.snapshot, 0, cut.landed_lsn, whole=True))
             covered = cut.landed_lsn
-        covered = _add_head(parts, table, covered, at_lsn)
+        covered = _add_head(parts, table, covered, at_lsn, unmarked=True)
     return ViewPlan(None, tuple(parts), (min(covered, at_lsn), at_lsn))
 
 
 def plan_keyed(at_lsn: int, state: TableNow | None, changes: TableNow | None, cut: TopicCut | None = None) -> ViewPlan:
     """A keyed topic with a table: `state` is the merged table, if there is one, loaded before `changes`."""
     forgotten = changes.forgotten_lsn if changes is not None else 0
-    base = _state_at(at_lsn, state, cut)
-    covered = base.lsn_to if base is not None else 0
+    own = _own_parts(state, changes, cut) if cut is not None and changes is not None else None
+    if own is not None and own[1].lsn_to >= forgotten:
+        base, parts, covered = own[0], [own[1]], own[1].lsn_to
+    else:
+        base, parts = _state_at(at_lsn, state), []
+        covered = base.lsn_to if base is not None else 0
     if covered < forgotten:
         raise CutExpired(
             "the changes that would show the topic at this point are past their retention, and no state is old enough: "
@@ -88,34 +94,42 @@ def plan_keyed(at_lsn: int, state: TableNow | None, changes: TableNow | None, cu
             lsn=at_lsn,
             changes_since_lsn=forgotten,
         )
-    parts: list[TablePart] = []
     if changes is not None:
-        covered = _add_head(parts, changes, covered, at_lsn)
+        covered = _add_head(parts, changes, covered, at_lsn, unmarked=False)
     return ViewPlan(base, tuple(parts), (min(covered, at_lsn), at_lsn))
 
 
-def _add_head(parts: list[TablePart], table: TableNow, covered: int, at_lsn: int) -> int:
-    """The head's rows that are not covered yet, and how far it then is."""
+def _own_parts(state: TableNow | None, changes: TableNow, cut: TopicCut) -> tuple[TablePart | None, TablePart] | None:
+    """The state and the changes of the cut's own snapshots, if they are all still there."""
+    if cut.snapshot is None or cut.snapshot not in changes.state.snapshots:
+        return None
+    base = None
+    if cut.state_snapshot is not None:
+        if state is None or cut.state_snapshot not in state.state.snapshots:
+            return None
+        base = TablePart(state.state, cut.state_snapshot, 0, cut.merged_lsn, whole=True)
+    upper = max(cut.landed_lsn, cut.merged_lsn)
+    return base, TablePart(changes.state, cut.snapshot, cut.merged_lsn, upper, whole=False, unmarked=False)
+
+
+def _add_head(parts: list[TablePart], table: TableNow, covered: int, at_lsn: int, *, unmarked: bool) -> int:
+    """The head's rows that are not covered yet, and how far it then is.  `unmarked`: also rows that no landing brought
+    are the topic's, so that a head with nothing landed is read too."""
     head = table.state.head()
     upper = min(table.lsn, at_lsn)
     if head is None:
         return covered
-    if upper > covered or not (parts or covered):
-        # Where it is the first part, also rows that no landing brought are its own: a head with nothing landed is read.
-        first = not parts and not covered
+    first = unmarked and not parts
+    if upper > covered or first:
         whole = first and table.lsn <= at_lsn
         parts.append(TablePart(table.state, head.snapshot_id, covered, upper, whole, unmarked=first))
     return max(covered, upper)
 
 
-def _state_at(at_lsn: int, state: TableNow | None, cut: TopicCut | None) -> TablePart | None:
+def _state_at(at_lsn: int, state: TableNow | None) -> TablePart | None:
     """The newest state that is merged no further than this."""
-    if state is None:
-        return None
-    if cut is not None and cut.state_snapshot is not None and cut.state_snapshot in state.state.snapshots:
-        return TablePart(state.state, cut.state_snapshot, 0, cut.merged_lsn, whole=True)
-    head = state.state.head()
-    if head is None:
+    head = state.state.head() if state is not None else None
+    if state is None or head is None:
         return None
     if state.lsn <= at_lsn:
         return TablePart(state.state, head.snapshot_id, 0, state.lsn, whole=True)

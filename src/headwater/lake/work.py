@@ -101,6 +101,8 @@ class TopicDone(msgspec.Struct, frozen=True):
     """The highest event time, where the topic declares a time column."""
     error: str | None = None
     """Why this topic's rows were not written, all of them."""
+    offsets: tuple[tuple[int, int, int], ...] = ()
+    """(partition, first offset, last offset) of the rows that were written."""
 
 
 class LandDone(msgspec.Struct, frozen=True, tag="land"):

@@ -34,6 +34,8 @@ class PinFound:
     name: str
     holder: str
     lsn: Lsn
+    note: str = ""
+    """What the holder said besides."""
 
 
 class Pin:
@@ -53,6 +55,8 @@ class Pin:
             return
         try:
             self._files.unlink(self._path)
+        except FileNotFoundError:
+            pass  # the data directory was removed, and the pin with it
         finally:
             lock.release()
 
@@ -73,21 +77,22 @@ class Pins:
         self._directory = directory
         self._entropy = entropy
 
-    def hold(self, lsn: Lsn, log_start: Callable[[], int]) -> Pin:
-        """Hold the log from this LSN on, or raise PinExpired where it has let go of it already."""
+    def hold(self, lsn: Lsn, log_start: Callable[[], int], *, note: str = "") -> Pin:
+        """Hold the log from this LSN on, or raise PinExpired where it has let go of it already.  `note` is for others
+        who look at pins: which snapshots of tables are being read."""
         self._files.make_directory(self._directory)
-        pin = self._make(lsn)
+        pin = self._make(lsn, note)
         start = log_start()
         if start > lsn:
             pin.release()
             raise PinExpired("the log has let go of this LSN already: take a new cut", lsn=lsn, log_start=start)
         return pin
 
-    def _make(self, lsn: Lsn) -> Pin:
+    def _make(self, lsn: Lsn, note: str) -> Pin:
         while True:
             path = f"{self._directory}/{self._entropy(16).hex()}"
             try:
-                lock = self._files.lock(path, f"pid {os.getpid()} lsn {lsn}")
+                lock = self._files.lock(path, f"pid {os.getpid()} lsn {lsn}" + (f" {note}" if note else ""))
             except LockHeld:
                 # A deletion looked at the file before it was locked, and took it for a dead one: another name.
                 continue
@@ -104,7 +109,8 @@ class Pins:
                 lock = self._files.lock(path, "a deletion that looks for dead pins")
             except LockHeld as held:
                 note = _NOTE.fullmatch(held.holder)
-                found.append(PinFound(name, held.holder, Lsn(int(note[2]) if note is not None else 0)))
+                lsn, said = (int(note[2]), (note[3] or "").strip()) if note is not None else (0, "")
+                found.append(PinFound(name, held.holder, Lsn(lsn), said))
                 continue
             # Unlinked under its lock, so that nobody can be given a lock on a file that has no name any more.
             try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from headwater.clock import Clock, Entropy
 from headwater.errors import HeadwaterError
-from headwater.lake.care import COMPACTION, Care, TableUpkeep, note_of
+from headwater.lake.care import COMPACTION, Care, Pinned, TableUpkeep, note_of, nothing_pinned
 from headwater.lake.catalog import CatalogPlace
 from headwater.lake.ledger import Ledger
 from headwater.lake.ledger_records import Kept
@@ -45,13 +45,15 @@ def maintain(
     clock: Clock,
     entropy: Entropy,
     settings: UpkeepSettings | None = None,
+    *,
+    pinned: Pinned = nothing_pinned,
 ) -> MaintenanceReport:
     """Keep the tables of these topics: the ones that rows land in, and the states of keyed ones."""
     settings = settings or UpkeepSettings()
     if spark is None:
-        return maintain_without_spark(place, topics, ledger, clock, entropy, settings)
+        return maintain_without_spark(place, topics, ledger, clock, entropy, settings, pinned=pinned)
     begun_s = clock.monotonic_s()
-    care = Care(place.connect, ledger, clock=clock, entropy=entropy, settings=settings)
+    care = Care(place.connect, ledger, clock=clock, entropy=entropy, settings=settings, pinned=pinned)
     found: list[TableUpkeep] = []
     for topic in topics:
         if topic.table is None:

@@ -55,12 +55,12 @@ class SparkRunner:
         try:
             rows = numbers.mapInArrow(perform_each, _DONE).collect()
         except Exception as error:  # classic, Connect and a JVM that has ended raise nothing in common
-            raise Unavailable(f"the Spark job that writes data files failed: {_reason(error)}") from error
+            raise Unavailable(f"the Spark job that writes data files failed: {reason(error)}") from error
         for row in rows:
             yield unpack_done(bytes(row["done"]))
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """One line for a person; Spark's own account is hundreds of them, and stays as the cause."""
     lines = [line.strip() for line in str(error).partition("\n\tat ")[0].splitlines() if line.strip()]
     if not lines:

@@ -23,6 +23,7 @@ from headwater.spark.source_log import OpenTopic
 from headwater.spark.source_options import SourceOptions, parse_options
 from headwater.spark.source_reader import FilteringTopicReader, TopicReader, spark_schema, topic_columns
 from headwater.spark.source_stream import TopicStreamReader
+from headwater.spark.source_view import ViewReader, view_columns
 
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -40,9 +41,12 @@ class HeadwaterSource(DataSource):
 
     def schema(self) -> StructType:
         with OpenTopic(self._given.directory, self._given.topic) as topic:
-            return spark_schema(topic_columns(topic.record, self._given))
+            columns = view_columns if self._given.view else topic_columns
+            return spark_schema(columns(topic.record, self._given))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if self._given.view:
+            return ViewReader(self._given, schema)
         kind = FilteringTopicReader if filters_are_pushed() else TopicReader
         return kind(self._given, schema)
 

@@ -1,7 +1,6 @@
-"""A topic of a log, looked at by a query: where it may begin and end, and which bytes hold its rows.
+"""A topic of a log, looked at by a query: where it may begin and end.
 
     Position    how far a reader has come: an LSN, and of every partition the offset that comes next
-    Piece       exact bytes of one segment's file, and which of their rows are wanted; a Spark partition has some
 
 WHY BOTH   The LSN says from which bytes on: one number, whatever becomes of partitions and segments.  The offsets say
            which rows: where a query began in the middle, and whether the log has forgotten any that were not read.
@@ -9,15 +8,14 @@ WHY BOTH   The LSN says from which bytes on: one number, whatever becomes of par
 PROMISE  A position is at the end of a write, so a stream's batches never cut a write in two.
          Where nothing of the topic is new, the position is the same as before, and Spark starts no batch.
          Opening claims nothing; a directory that is not there is not made.
-NOT HERE How pieces are read: source_reader.py.
+NOT HERE Which bytes lie between two positions: source_pieces.py.  How they are read: source_reader.py.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,9 +24,7 @@ from headwater.errors import Conflict, Forgotten, InvalidRequest
 from headwater.frames.bodies import GapReason, unpack_gap
 from headwater.frames.frame import Kind
 from headwater.ids import Lsn
-from headwater.lake.plan import PlannedRange, plan_landing
 from headwater.lake.source import EngineSource
-from headwater.lake.work import LandWork, TopicWork
 from headwater.metadata.operations import TopicRecord
 from headwater.settings import Settings
 from headwater.spark.source_options import (
@@ -40,16 +36,14 @@ from headwater.spark.source_options import (
     Offsets,
     Where,
 )
+from headwater.spark.source_pieces import Piece, TopicPieces
 from headwater.storage.disk import DiskFiles
 from headwater.topics.engine import Engine
 
 logger = logging.getLogger("headwater.spark")
 
-PIECE_BYTES = 32 * 1024 * 1024
-"""About what one Spark partition reads: a task holds that much, and its rows, in memory."""
 _PARTS_OF_A_TRIGGER = 8
 """A limit for a trigger is filled in steps of this part of it."""
-_NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -76,25 +70,6 @@ def position_from_json(value: Mapping[str, Any]) -> Position:
         raise InvalidRequest(
             "the stream's checkpoint was not written by this source", offset=str(value)[:200]
         ) from error
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Bytes of one segment's file."""
-
-    work: LandWork
-    low: Mapping[int, int] = field(default_factory=dict)
-    """By partition, the first offset that is wanted."""
-    high: Mapping[int, int] = field(default_factory=dict)
-    """By partition, the first offset that is not wanted any more; a partition that is not named has none."""
-
-    @property
-    def topic(self) -> TopicWork:
-        return self.work.topics[0]
-
-    @property
-    def bytes(self) -> int:
-        return sum(end - start for start, end in self.work.runs)
 
 
 class OpenTopic:
@@ -125,6 +100,10 @@ class OpenTopic:
 
     def close(self) -> None:
         self._engine.close()
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
 
     @property
     def record(self) -> TopicRecord:
@@ -229,13 +208,9 @@ class OpenTopic:
         if bytes_max is None:
             return latest
         lsn, total = position.lsn, 0
-        parts = (
-            part
-            for planned in self._planned(position.lsn, latest.lsn)
-            for part in self._cut(planned, max(bytes_max // _PARTS_OF_A_TRIGGER, 1))
-        )
-        for part in parts:
-            size = self._bytes(part)
+        pieces = self._pieces
+        for part in pieces.parts(position.lsn, latest.lsn, max(bytes_max // _PARTS_OF_A_TRIGGER, 1)):
+            size = pieces.bytes_of(part)
             # At least one write, however small the limit: a stream that stands still helps nobody.
             if total and total + size > bytes_max:
                 end = self._end_of_write(lsn)
@@ -312,90 +287,21 @@ class OpenTopic:
 
     # Pieces --------------------------------------------------------------------------------------
 
+    @property
+    def _pieces(self) -> TopicPieces:
+        return TopicPieces(self._source, self.record)
+
     def pieces(self, start: Position, end: Position, *, partitions_min: int | None) -> list[tuple[Piece, ...]]:
         """What is to be read from one position to another: the pieces of each Spark partition, in order."""
-        planned = list(self._planned(start.lsn, end.lsn))
-        size = PIECE_BYTES
-        if partitions_min is not None:
-            size = max(min(size, sum(each.bytes for each in planned) // partitions_min), 1)
-        cut = [piece for each in planned for piece in self._cut(each, size)]
-        found = (self._piece(each, start, end) for each in cut)
-        return list(_together((piece for piece in found if piece is not None), size))
+        low, high = dict(start.offsets), dict(end.offsets)
+        return self._pieces.between(start.lsn, end.lsn, low, high, partitions_min=partitions_min)
 
     def again(self, piece: Piece) -> list[Piece]:
         """The same rows where they lie now: a rewrite has put another file into the place of the one that was named."""
-        found = []
         topic = piece.topic
         if self._first_lsn() > topic.lsn_from + 1:
             raise Forgotten(
                 f"the log has forgotten rows of {self._name!r} while they were being read: read them from the table",
                 lsn=topic.lsn_from + 1,
             )
-        for planned in self._planned(topic.lsn_from, topic.lsn_to):
-            work = self._work(planned)
-            if work is not None:
-                found.append(dataclasses.replace(piece, work=work))
-        return found
-
-    def _planned(self, lsn_from: int, lsn_to: int) -> Iterator[PlannedRange]:
-        if lsn_to <= lsn_from:
-            return
-        plan = plan_landing(
-            {self._number: lsn_from},
-            self._source.segments(),
-            durable_lsn=lsn_to,
-            budget_bytes=_NO_LIMIT,
-            item_bytes=_NO_LIMIT,
-        )
-        yield from plan.ranges
-
-    def _cut(self, planned: PlannedRange, size: int) -> Iterator[PlannedRange]:
-        """The range in parts of about this size, halved by LSN, so that each part can be found again by its LSNs."""
-        if planned.lsn_to - planned.lsn_from <= 1 or self._bytes(planned) <= size:
-            yield planned
-            return
-        middle = (planned.lsn_from + planned.lsn_to) // 2
-        yield from self._cut(dataclasses.replace(planned, lsn_to=middle), size)
-        yield from self._cut(dataclasses.replace(planned, lsn_from=middle), size)
-
-    def _bytes(self, planned: PlannedRange) -> int:
-        found = self._source.runs(planned, _NO_LIMIT)
-        return sum(end - start for _, runs in found for start, end in runs)
-
-    def _piece(self, planned: PlannedRange, start: Position, end: Position) -> Piece | None:
-        work = self._work(planned)
-        if work is None:
-            return None
-        return Piece(work, dict(start.offsets), dict(end.offsets))
-
-    def _work(self, planned: PlannedRange) -> LandWork | None:
-        found = self._source.runs(planned, _NO_LIMIT)
-        if not found:
-            return None
-        assert len(found) == 1
-        record = self.record
-        topic = TopicWork(
-            number=self._number,
-            commit_id="",
-            lsn_from=planned.lsn_from,
-            lsn_to=planned.lsn_to,
-            schemas=record.schemas,
-            target=b"",
-            changes=bool(record.key),
-        )
-        name, runs = found[0]
-        return LandWork(self._source.directory, name, runs, self._source.shard, (topic,))
-
-
-def _together(pieces: Iterable[Piece], size: int) -> Iterator[tuple[Piece, ...]]:
-    """Pieces that follow each other, as many as are not above this size; a log of small segments has many."""
-    waiting: list[Piece] = []
-    total = 0
-    for piece in pieces:
-        if waiting and total + piece.bytes > size:
-            yield tuple(waiting)
-            waiting, total = [], 0
-        waiting.append(piece)
-        total += piece.bytes
-    if waiting:
-        yield tuple(waiting)
+        return self._pieces.again(piece)

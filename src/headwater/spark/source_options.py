@@ -2,7 +2,10 @@
 
     uri                   the data directory, on a disk that the driver and the workers reach
     topic                 the topic's name
-    read                  "log", the default: rows that the log holds.  "view" is not there yet
+    read                  "log", the default: rows that the log holds.  "view": table and tail as one
+    asOf                  of a view: a cut's token, a time (ISO 8601 with a zone), or an LSN, a number; without it now
+    catalog               of a view: a name of pyiceberg's configuration, or its properties as JSON; without it the
+                          catalog in the data directory
     startingOffsets       "earliest", the default, "latest", or JSON: {"0": 12, "1": -2}; -2 is earliest, -1 latest
     endingOffsets         "latest", the default, or JSON likewise; exclusive; not for a stream
     startingTimestamp     rows appended at or after this time: milliseconds since 1970, or ISO 8601 with a zone
@@ -26,10 +29,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headwater.errors import InvalidRequest
-from headwater.topics.positions import time_us_of
+from headwater.topics.positions import Lsn, time_us_of
 
 EARLIEST, LATEST = "earliest", "latest"
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
@@ -39,6 +43,8 @@ _KNOWN = (
     "uri",
     "topic",
     "read",
+    "asOf",
+    "catalog",
     "startingOffsets",
     "endingOffsets",
     "startingTimestamp",
@@ -51,9 +57,18 @@ _KNOWN = (
     "failOnDataLoss",
 )
 _NOT_YET = {
-    "asof": "asOf comes with views: without it the log is read as it is now",
     "tokenfile": "tokenFile comes with the server: today `uri` is a directory",
 }
+_OF_A_VIEW = ("asOf", "catalog")
+_OF_THE_LOG = (
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "minPartitions",
+    "maxBytesPerTrigger",
+    "failOnDataLoss",
+)
 _UNITS = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 
 Offsets = dict[int, int]
@@ -83,8 +98,14 @@ class SourceOptions:
     min_partitions: int | None = None
     bytes_per_trigger_max: int | None = None
     fail_on_data_loss: bool = True
+    view: bool = False
+    """Table and tail as one, and not the log alone."""
+    as_of: Lsn | str | None = None
+    catalog: str | Mapping[str, Any] | None = None
 
     def check_for_stream(self) -> None:
+        if self.view:
+            raise InvalidRequest("read=view is for spark.read: a stream reads the log, or the table by Iceberg")
         if self.end != LATEST:
             raise InvalidRequest("a stream has no end: endingOffsets and endingTimestamp are for spark.read")
 
@@ -97,10 +118,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """The options of a query; InvalidRequest names the one that is wrong.  Names count in any case, as in Spark."""
     options = {name.lower(): value for name, value in given.items()}
     _check_names(given)
-    if options.get("read", "log") != "log":
-        kind = options["read"]
-        known = "read=view is not there yet" if kind == "view" else f"read={kind} is not known"
-        raise InvalidRequest(f"{known}: read=log gives the rows that the log holds", read=kind)
+    view = _is_view(options)
     columns = options.get("columns")
     where = options.get("where")
     return SourceOptions(
@@ -114,7 +132,40 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         min_partitions=_count(options, "minPartitions"),
         bytes_per_trigger_max=_bytes(options, "maxBytesPerTrigger"),
         fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
+        view=view,
+        as_of=_as_of(options.get("asof", "").strip()),
+        catalog=_catalog(options.get("catalog", "").strip()),
     )
+
+
+def _is_view(options: Mapping[str, str]) -> bool:
+    kind = options.get("read", "log").lower()
+    if kind not in {"log", "view"}:
+        raise InvalidRequest(
+            f"read={kind} is not known: read=log gives the rows that the log holds, read=view table and tail as one",
+            read=kind,
+        )
+    others = _OF_THE_LOG if kind == "view" else _OF_A_VIEW
+    for name in others:
+        if name.lower() in options:
+            raise InvalidRequest(f"{name} is not for read={kind}", option=name)
+    return kind == "view"
+
+
+def _as_of(text: str) -> Lsn | str | None:
+    return Lsn(int(text)) if text.isdecimal() else text or None
+
+
+def _catalog(text: str) -> str | Mapping[str, Any] | None:
+    if not text.startswith("{"):
+        return text or None
+    try:
+        properties: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise InvalidRequest(
+            "catalog is a name, or pyiceberg's properties as JSON", position=getattr(error, "pos", 0)
+        ) from error
+    return properties
 
 
 def _check_names(given: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ COLUMNS  Spark 4.1 asks a Python data source for all its columns: what is not ne
          `columns`, or by `.schema(...)`, before it is decoded for Spark.
 FILTERS  A reader that takes filters fails every query while `spark.sql.python.filterPushdown.enabled` is false, so
          there are two, and source.py chooses.
-NOT HERE Which bytes: source_log.py.
+NOT HERE Which bytes: source_log.py, source_pieces.py.  Views: source_view.py.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from headwater.lake.shape import SYSTEM_COLUMNS, table_shape
 from headwater.lake.where import condition
 from headwater.metadata.operations import TopicRecord
 from headwater.spark.source_filters import all_of, arrow_condition
-from headwater.spark.source_log import OpenTopic, Piece
+from headwater.spark.source_log import OpenTopic
 from headwater.spark.source_options import SourceOptions
+from headwater.spark.source_pieces import Piece
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -111,10 +112,15 @@ def _batches(rows: pa.Table, piece: Piece, shape: Shape) -> Iterator[pa.RecordBa
     conditions = [*_unwanted(rows, piece), *([shape.condition] if shape.condition is not None else [])]
     for each in conditions:
         rows = rows.filter(each)
-    rows = rows.select(shape.columns.names)
-    if not rows.schema.equals(shape.columns):
+    yield from as_asked(rows, shape.columns)
+
+
+def as_asked(rows: pa.Table, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """These columns of rows, in the types that Spark expects."""
+    rows = rows.select(columns.names)
+    if not rows.schema.equals(columns):
         try:
-            rows = rows.cast(shape.columns)
+            rows = rows.cast(columns)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
             raise InvalidRequest(
                 f"a value does not fit the column that this query has for it ({error}): the topic's schema has changed "
@@ -126,6 +132,8 @@ def _batches(rows: pa.Table, piece: Piece, shape: Shape) -> Iterator[pa.RecordBa
 def _unwanted(rows: pa.Table, piece: Piece) -> Iterator[pc.Expression]:
     """Conditions that leave out offsets before and behind the query's; there are none for most pieces, which lie inside
     it, so what is looked at first is how far each partition's rows go."""
+    if not (piece.low or piece.high):
+        return
     seen = rows.group_by("_hw_partition").aggregate([("_hw_offset", "min"), ("_hw_offset", "max")])
     for number, first, last in zip(*(seen.column(each).to_pylist() for each in range(3)), strict=True):
         low, high = piece.low.get(number, 0), piece.high.get(number)

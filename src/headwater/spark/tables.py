@@ -50,4 +50,6 @@ def merge_tables(
 def keep_tables(spark: Any, lake: Lake, topics: Iterable[TopicRecord], settings: UpkeepSettings) -> MaintenanceReport:
     """Compaction if there is a session, and all else."""
     catalog = check_session(spark, lake.place, lake.spark_catalog) if spark is not None else ""
-    return maintain(spark, catalog, lake.place, topics, lake.ledger, lake.clock, lake.entropy, settings)
+    return maintain(
+        spark, catalog, lake.place, topics, lake.ledger, lake.clock, lake.entropy, settings, pinned=lake.pinned
+    )

@@ -128,6 +128,12 @@ class LandingStatus:
     halted: str = ""
     """The cause of a halt: docs/landing.md says what to do."""
     message: str = ""
+    log_first_lsn: int = 0
+    """Where the topic's first rows are that the log still holds, by segment; 0: it holds none."""
+    audited_lsn: int = 0
+    """Up to here the last audit that passed has compared the table with the log or the ledger."""
+    audited_us: int = 0
+    """When that was."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from headwater.errors import Closed, Fenced, Forgotten, InvalidRequest
 from headwater.topics.groups import Generation, GroupCoordinator, Lease
+from headwater.topics.reading import OlderPart
 
 logger = logging.getLogger("headwater.topics")
 
@@ -58,7 +59,7 @@ class GroupEngine(Protocol):
         ...
 
     def first_offset(self, topic_number: int, partition: int) -> int:
-        """The first offset that cleanup has left."""
+        """The first offset that cleanup has left; 0 where what it took is read from the topic's table."""
         ...
 
     def next_offset(self, topic_number: int, partition: int) -> int:
@@ -72,6 +73,11 @@ class GroupEngine(Protocol):
 
         That offset may be higher without rows, where compaction has left none.
         """
+        ...
+
+    def older_rows(self, topic_number: int, partition: int, offset: int) -> OlderPart | None:
+        """The rows from an offset on that the log has let go of and the topic's table has; None where the log has
+        them."""
         ...
 
     def wait_for_rows(self, lsn: int, timeout_s: float) -> bool:
@@ -100,6 +106,10 @@ class _Reading:
     """The next offset to hand out: what a commit would commit."""
     committed: int
     """Where it would be read from again: the committed offset, or where it began."""
+    first_ever: bool = False
+    """It is to begin at the first row, wherever that is: what a table had before it was not missed."""
+    older: OlderPart | None = None
+    """The table's rows that come next."""
 
 
 class Consumer:
@@ -204,13 +214,15 @@ class Consumer:
         for lease in taken:
             number = lease.partition
             offset = committed.get(number)
+            first_ever = False
             # A partition that was added while this consumer ran has no rows from before it: they are all wanted.
             if offset is None and self._start == "latest" and number < self._partitions_at_start:
                 offset = self._engine.next_offset(self.topic_number, number)
                 at_the_end[number] = (offset, lease.generation)
             elif offset is None:
                 offset = self._engine.first_offset(self.topic_number, number)
-            begun[number] = _Reading(lease.generation, offset, offset)
+                first_ever = True
+            begun[number] = _Reading(lease.generation, offset, offset, first_ever)
         if at_the_end:
             try:
                 self._engine.commit_offsets(self.group, self.topic_number, at_the_end)
@@ -226,12 +238,17 @@ class Consumer:
                 self._skip_what_is_gone(number, reading)
                 offset = reading.position
                 try:
-                    batch, after = self._engine.read_rows(self.topic_number, number, offset, rows_max)
-                except Forgotten:
-                    if self._engine.first_offset(self.topic_number, number) <= offset:
+                    batch, after = self._read(number, reading, rows_max)
+                except Forgotten as error:
+                    # Cleanup came between the two calls; or the table has let go of it, too, and says where it begins.
+                    of_table = int(str(error.facts.get("first_offset", 0)))
+                    first = max(of_table, self._engine.first_offset(self.topic_number, number))
+                    if first <= offset:
                         raise
-                    continue  # cleanup came between the two calls
+                    self._skip_to(number, reading, first, missed=not (reading.first_ever and of_table))
+                    continue
                 reading.position = after
+                reading.first_ever = False
                 if batch is not None and batch.num_rows > 0:
                     self._held[number] = self._held.pop(number)  # its turn is over; and so is the loop over them
                     return Polled(number, offset, after, batch)
@@ -239,17 +256,32 @@ class Consumer:
                     break
         return None
 
+    def _read(self, number: int, reading: _Reading, rows_max: int) -> tuple[pa.RecordBatch | None, int]:
+        """The next rows: of the table as long as it has what the log has let go of, then of the log."""
+        if reading.older is None or reading.older.offset != reading.position:
+            reading.older = self._engine.older_rows(self.topic_number, number, reading.position)
+        if reading.older is not None:
+            taken = reading.older.take(rows_max)
+            if taken is not None:
+                return taken
+            reading.older = None
+        return self._engine.read_rows(self.topic_number, number, reading.position, rows_max)
+
     def _skip_what_is_gone(self, number: int, reading: _Reading) -> None:
         first = self._engine.first_offset(self.topic_number, number)
-        if first <= reading.position:
-            return
-        gone = first - reading.position
-        self.skipped[number] = self.skipped.get(number, 0) + gone
-        logger.warning(
-            "group %s, topic %s, partition %d: cleanup removed offsets %d to %d before they were read; going on at %d",
-            self.group, self.topic, number, reading.position, first - 1, first,
-        )  # fmt: skip
+        if first > reading.position:
+            self._skip_to(number, reading, first)
+
+    def _skip_to(self, number: int, reading: _Reading, first: int, *, missed: bool = True) -> None:
+        if missed:
+            self.skipped[number] = self.skipped.get(number, 0) + first - reading.position
+            logger.warning(
+                "group %s, topic %s, partition %d: cleanup removed offsets %d to %d before they were read; going on at "
+                "%d",
+                self.group, self.topic, number, reading.position, first - 1, first,
+            )  # fmt: skip
         reading.position = first
+        reading.older = None
 
     def seek(self, partition: int, offset: int) -> None:
         """Read a partition that is held from another offset.  The next `commit` commits that place, too."""

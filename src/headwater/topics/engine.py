@@ -45,9 +45,19 @@ from headwater.topics.compaction import CompactionReport, check_compactable
 from headwater.topics.consumer import Consumer
 from headwater.topics.groups import Generation, GroupCoordinator
 from headwater.topics.names import REJECTED_SUFFIX, checked_name, rejected_name
+from headwater.topics.older import OlderRows, is_read_from_its_table
 from headwater.topics.opening import open_recovered
 from headwater.topics.positions import time_of
-from headwater.topics.reading import Rows, Wanted, partition_rows, read_rows, rows_and_next_offset
+from headwater.topics.reading import (
+    OlderPart,
+    Rows,
+    TopicNow,
+    Wanted,
+    older_part,
+    partition_rows,
+    read_rows,
+    rows_and_next_offset,
+)
 from headwater.topics.rejected import REJECTED_SCHEMA
 from headwater.topics.requests import (
     GroupOffset,
@@ -78,11 +88,13 @@ class Engine:
         clock: Clock,
         entropy: Entropy,
         landings: Landings = NOTHING_LANDED,
+        older: OlderRows | None = None,  # what the log has let go of; without it a read begins with the log
     ) -> None:
         self.settings = settings
         self.clock = clock
         self._entropy = entropy
         self._landings = landings
+        self._older = older
         self._claimed = False
         self._closed = False
         self._owning = threading.RLock()
@@ -281,9 +293,7 @@ class Engine:
     ) -> Appended:
         if not prepared.rows:
             return self._nothing_appended(topic)
-        expected = None
-        if expect_offset is not None:
-            expected = expected_offset(topic, prepared.rows, expect_offset)
+        expected = None if expect_offset is None else expected_offset(topic, prepared.rows, expect_offset)
         request = self._preparation.request(prepared.rows, identity=identity, expected=expected)
         return self._told(topic, request, identity)
 
@@ -333,9 +343,7 @@ class Engine:
             if not prepared.rows:
                 future.set_result(self._nothing_appended(topic))
                 return future
-            expected = None
-            if expect_offset is not None:
-                expected = expected_offset(topic, prepared.rows, expect_offset)
+            expected = None if expect_offset is None else expected_offset(topic, prepared.rows, expect_offset)
             request = self._preparation.request(
                 prepared.rows,
                 identity=identity,
@@ -386,10 +394,13 @@ class Engine:
         groups: Sequence[GroupOffset],
         sources: Sequence[SourceAt],
         identity: Identity | None,
+        expected: dict[int, int] | None = None,
     ) -> tuple[CommittedTransaction, bool]:
-        """One write: the rows, the groups' offsets and the sources' positions, or none of them.  Says too whether the
-        producer's number was used."""
-        request = self._preparation.request(rows, identity=identity, groups=groups, sources=sources, transaction=True)
+        """One write: the rows, the groups' offsets and the sources' positions, or none of them, on condition that
+        partitions have the next offsets that are expected.  Says too whether the producer's number was used."""
+        request = self._preparation.request(
+            rows, identity=identity, expected=expected, groups=groups, sources=sources, transaction=True
+        )
         told: Told = self._submit(request)
         names = {each.topic.number: each.topic.name for each in rows}
         committed = committed_transaction(told, lambda number: names.get(number) or self._name_of(number))
@@ -417,7 +428,10 @@ class Engine:
 
     def read(self, number: int, wanted: Wanted) -> Rows:
         self.topic_numbered(number)
-        return read_rows(self.shard.log, lambda: self.metadata().topics.get(number), wanted)
+        return read_rows(self.shard.log, self._topic_now(number), wanted, self._older)
+
+    def _topic_now(self, number: int) -> TopicNow:
+        return lambda: self.metadata().topics.get(number)
 
     def offsets(self, number: int) -> dict[int, OffsetRange]:
         """Of each partition, the first offset that the log holds and the next that it will give."""
@@ -469,10 +483,15 @@ class Engine:
             self._submit(self._preparation.request([], groups=groups, transaction=True))
 
     def first_offset(self, topic_number: int, partition: int) -> int:
+        if self._older is not None and is_read_from_its_table(self.topic_numbered(topic_number)):
+            return 0
         return self._first_offset(topic_number, partition, self.next_offset(topic_number, partition))
 
     def next_offset(self, topic_number: int, partition: int) -> int:
         return self.shard.next_offsets().get(partition_key(topic_number, partition), 0)
+
+    def older_rows(self, topic_number: int, partition: int, offset: int) -> OlderPart | None:
+        return older_part(self.shard.log, self._topic_now(topic_number), partition, offset, self._older)
 
     def read_rows(
         self, topic_number: int, partition: int, offset: int, rows_max: int

@@ -6,41 +6,38 @@ BATCHES  Small frames are put together; a frame that is large enough is given as
          A batch has at most `batch_rows` rows.
 COLUMNS  A keyed topic's rows carry `_hw_op`: "U" for an upsert, "D" for a delete, which has its key and else nulls.
          `system_columns` adds `_hw_lsn`, `_hw_partition`, `_hw_offset` and `_hw_time`.
-NOT HERE Where a read begins: positions.py.  Rows that the log has forgotten: they are in the topic's table.
+TABLE    Where the topic has one, what the log has let go of is read from it, in the same order and form, and the read
+         goes on in the log from where that is whole; however often rows land and go meanwhile, each is given once.
+NOT HERE Where a read begins: positions.py.  Where the log is whole: older.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import Forgotten, InvalidRequest, MetadataBehindLog, UnknownTopic
-from headwater.frames.frame import Flag, Header, Kind
+from headwater.frames.frame import Header, Kind
 from headwater.ids import Lsn
 from headwater.log.device import Frame
 from headwater.log.frame_log import FrameLog
 from headwater.metadata.operations import TopicRecord
-from headwater.topics.batches import FrameRows, decode_rows
+from headwater.topics.batches import FrameRows
 from headwater.topics.names import whole_number
-from headwater.topics.positions import Place, Where, check_partition, find_place
-from headwater.topics.schema import adapt, unpack_schema
+from headwater.topics.older import OlderRange, OlderRows, is_read_from_its_table, log_id_of, whole_from
+from headwater.topics.positions import THE_BEGINNING, Place, Where, check_partition, find_place, lsn_of_offset
+from headwater.topics.positions import Lsn as PlaceLsn
+from headwater.topics.read_shape import SYSTEM_COLUMNS, ReadShape, dense
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-OP_COLUMN = "_hw_op"
-_OP = pa.field(OP_COLUMN, pa.string(), nullable=False)
-_SYSTEM = [
-    pa.field("_hw_lsn", pa.int64(), nullable=False),
-    pa.field("_hw_partition", pa.int32(), nullable=False),
-    pa.field("_hw_offset", pa.int64(), nullable=False),
-    pa.field("_hw_time", pa.timestamp("us", "UTC"), nullable=False),
-]
 _DIRECT_BYTES = 256 * 1024
 """A frame of at least this many bytes is a batch of its own."""
 _TOGETHER_BYTES = 4 * 1024 * 1024
@@ -100,108 +97,28 @@ class Wanted:
     system_columns: bool = False
 
 
-def read_rows(log: FrameLog, topic_now: TopicNow, wanted: Wanted) -> Rows:
+def read_rows(log: FrameLog, topic_now: TopicNow, wanted: Wanted, older: OlderRows | None = None) -> Rows:
     """The rows of a topic; its schema is looked at when the reading begins."""
     topic = topic_now()
     assert topic is not None
+    if not is_read_from_its_table(topic):
+        older = None
     if wanted.partition is not None:
         check_partition(topic, whole_number(wanted.partition, "partition"))
     if wanted.limit is not None and whole_number(wanted.limit, "limit") < 0:
         raise InvalidRequest("limit is at least 0", limit=wanted.limit)
     if whole_number(wanted.batch_rows, "batch_rows") < 1:
         raise InvalidRequest("batch_rows is at least 1", batch_rows=wanted.batch_rows)
-    shape = _Shape(topic, wanted.columns, system_columns=wanted.system_columns)
+    shape = ReadShape(topic, wanted.columns, system_columns=wanted.system_columns)
     # Looked up now, so that what a caller gets does not depend on when the iteration begins.
-    start = find_place(log, topic, wanted.start, wanted.partition)
+    whole = None if older is None else partial(whole_from, log, topic, older)
+    start = find_place(log, topic, wanted.start, wanted.partition, whole)
     stop = None if wanted.stop is None else find_place(log, topic, wanted.stop, wanted.partition)
     last = None if wanted.follow else log.durable_lsn()
     if stop is not None and stop.offsets is None and not (wanted.follow and stop.time_us is not None):
         last = Lsn(stop.lsn - 1) if last is None else Lsn(min(last, stop.lsn - 1))
-    reading = _Reading(log, topic_now, topic.number, wanted, shape, start, stop, last)
+    reading = _Reading(log, topic_now, topic.number, wanted, shape, start, stop, last, older)
     return Rows(shape.schema, reading.batches)
-
-
-class _Shape:
-    """The columns that a read gives, and how a frame's rows are brought into them."""
-
-    def __init__(self, topic: TopicRecord, columns: Sequence[str] | None, *, system_columns: bool) -> None:
-        self._schemas = [unpack_schema(each) for each in topic.schemas]
-        self._version = len(self._schemas)
-        self._present = self._schemas[-1]
-        self._keyed = bool(topic.key)
-        self._system = system_columns
-        full = pa.schema([*self._row_fields(), *([_OP] if self._keyed else []), *(_SYSTEM if system_columns else [])])
-        self._columns = [columns] if isinstance(columns, str) else list(columns) if columns is not None else None
-        if self._columns is not None:
-            if not self._columns:
-                raise InvalidRequest("columns names at least one; leave it out for all of them")
-            unknown = [name for name in self._columns if name not in full.names]
-            if unknown:
-                raise InvalidRequest(
-                    f"{topic.name!r} has no column {unknown[0]!r}; it has {', '.join(full.names)}", column=unknown[0]
-                )
-        self.schema = full if self._columns is None else pa.schema([full.field(name) for name in self._columns])
-
-    def _row_fields(self) -> list[pa.Field]:
-        if not self._keyed:
-            return list(self._present)
-        # A delete has nulls in every column but its key, whatever the schema says of upserts.
-        return [each.with_nullable(True) for each in self._present]
-
-    def knows(self, version: int) -> bool:
-        return version <= len(self._schemas)
-
-    def learn(self, topic: TopicRecord) -> None:
-        """Versions that were added since the read began; what it gives stays as it was."""
-        self._schemas = [unpack_schema(each) for each in topic.schemas]
-
-    def rows(self, header: Header, body: memoryview) -> FrameRows:
-        """The rows as the frame holds them."""
-        return decode_rows(header, body, self._schemas[header.schema_version - 1])
-
-    def give(self, header: Header, rows: FrameRows) -> pa.RecordBatch:
-        """The same rows in the form that was asked for."""
-        batch = rows.batch
-        if header.schema_version < self._version:
-            batch = adapt(batch, self._present)
-        elif header.schema_version > self._version:
-            batch = self._as_before(batch)
-        if not self._keyed and not self._system and self._columns is None:
-            return batch
-        count = batch.num_rows
-        columns = list(batch.columns)
-        names = list(self._present.names)
-        if self._keyed:
-            columns.append(pa.repeat("D" if header.flags & Flag.TOMBSTONES else "U", count))
-            names.append(OP_COLUMN)
-        if self._system:
-            offsets = rows.offsets if rows.offsets is not None else _dense(header.base_offset, count)
-            time = pa.scalar(header.append_time_us, pa.timestamp("us", "UTC"))
-            columns += [
-                pa.repeat(header.lsn, count).cast(pa.int64()),
-                pa.repeat(pa.scalar(header.partition, pa.int32()), count),
-                offsets,
-                pa.repeat(time, count),
-            ]
-            names += [each.name for each in _SYSTEM]
-        if self._columns is not None:
-            columns = [columns[names.index(name)] for name in self._columns]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    def _as_before(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of a version that is newer than the read: without the columns that it does not have."""
-        promised = pa.schema(self._row_fields())
-        try:
-            return batch.select(promised.names).cast(promised)
-        except pa.ArrowInvalid as error:
-            raise InvalidRequest(
-                f"a column was widened while it was read, and a value does not fit its old type ({error}): begin the "
-                "read again"
-            ) from error
-
-
-def _dense(first: int, count: int) -> pa.Array:
-    return pa.arange(first, first + count)
 
 
 class _Reading:
@@ -213,12 +130,14 @@ class _Reading:
         topic_now: TopicNow,
         topic_number: int,
         wanted: Wanted,
-        shape: _Shape,
+        shape: ReadShape,
         start: Place,
         stop: Place | None,
         last: Lsn | None,
+        older: OlderRows | None,
     ) -> None:
         self._log = log
+        self._older = older
         self._topic_now = topic_now
         self._number = topic_number
         self._wanted = wanted
@@ -258,32 +177,29 @@ class _Reading:
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
         enough = self._wanted.batch_rows if self._wanted.limit is None else self._wanted.limit
-        for frame in self._frames():
-            if frame is None:
+        for piece in self._pieces():
+            batch = self._rows_of(piece) if isinstance(piece, Frame) else piece
+            if isinstance(piece, Frame) and batch is None:
+                continue
+            if batch is None or not isinstance(piece, Frame) or piece.header.body_size >= _DIRECT_BYTES:
                 if waiting:
                     yield _concat(waiting)
                     waiting, rows, size = [], 0, 0
-                continue
-            batch = self._rows_of(frame)
-            if batch is None:
-                continue
-            if frame.header.body_size >= _DIRECT_BYTES:
-                if waiting:
-                    yield _concat(waiting)
-                    waiting, rows, size = [], 0, 0
-                yield batch
+                if batch is not None:
+                    yield batch
                 continue
             waiting.append(batch)
             rows += batch.num_rows
-            size += frame.header.body_size
+            size += piece.header.body_size
             if rows >= enough or size >= _TOGETHER_BYTES:
                 yield _concat(waiting)
                 waiting, rows, size = [], 0, 0
         if waiting:
             yield _concat(waiting)
 
-    def _frames(self) -> Iterator[Frame | None]:
-        """The topic's frames; None where a follower has come to the end and waits."""
+    def _pieces(self) -> Iterator[Frame | pa.RecordBatch | None]:
+        """The topic's rows, as batches of its table and then as frames; None where a follower has come to the end and
+        waits."""
         lsn = self._start.lsn
         segment = ""
         wanted = self._wanted
@@ -292,10 +208,18 @@ class _Reading:
         while True:
             durable = self._log.durable_lsn()
             last = durable if self._last is None else Lsn(min(durable, self._last))
+            whole = self._whole_from(lsn)
+            if lsn < whole and lsn <= last:
+                whole = min(whole, last + 1)
+                yield from self._older_rows(lsn, whole - 1)
+                # More may have gone by now: what comes next is looked at again.
+                lsn, segment, waited_s = Lsn(whole), "", 0.0
+                continue
             for frame in self._frames_between(lsn, last):
-                if segment and frame.segment != segment:
-                    self._check_not_forgotten(lsn)
-                segment = frame.segment
+                if frame.segment != segment:
+                    if self._is_gone(lsn, segment):
+                        break
+                    segment = frame.segment
                 header = frame.header
                 if self._not_from_us is not None and header.append_time_us >= self._not_from_us:
                     return
@@ -304,8 +228,8 @@ class _Reading:
                 if header.append_time_us >= self._not_before_us:
                     yield frame
                 waited_s = 0.0
-            if segment:
-                self._check_not_forgotten(lsn)
+            if lsn <= last and self._is_gone(lsn, segment):
+                continue
             lsn = Lsn(max(lsn, last + 1))
             if not wanted.follow or (self._last is not None and lsn > self._last) or self._reached_the_stop():
                 return
@@ -318,6 +242,68 @@ class _Reading:
             waited_s += clock.monotonic_s() - begun_s
             if self._topic_now() is None:
                 raise UnknownTopic("the topic was deleted while it was read")
+
+    def _whole_from(self, lsn: int) -> int:
+        """From which LSN on the log has all rows of the topic; this one where there is no table that could help."""
+        if self._older is None:
+            return lsn
+        topic = self._topic_now()
+        if topic is None:
+            raise UnknownTopic("the topic was deleted while it was read")
+        return whole_from(self._log, topic, self._older)
+
+    def _is_gone(self, lsn: int, segment: str) -> bool:
+        """Whether the log has let go of rows after those that were given, which the table then has."""
+        if self._older is not None:
+            return self._whole_from(lsn) > lsn
+        if segment:
+            self._check_not_forgotten(lsn)
+        return False
+
+    def _older_rows(self, lsn: int, lsn_to: int) -> Iterator[pa.RecordBatch]:
+        """Rows of the table from this LSN on and up to another."""
+        topic = self._topic_now()
+        if topic is None:
+            raise UnknownTopic("the topic was deleted while it was read")
+        assert self._older is not None
+        offsets = None
+        if self._from is not None:
+            offsets = {number: max(at, self._seen.get(number, 0)) for number, at in self._from.items()}
+        range_ = OlderRange(
+            log_id_of(self._log),
+            lsn - 1,
+            lsn_to,
+            self._shape.own_columns,
+            partition=self._wanted.partition,
+            offsets=offsets,
+            until=self._until,
+            missing=frozenset(
+                number
+                for number, at in (offsets or {}).items()
+                if lsn_of_offset(self._log, topic.number, number, at) == THE_BEGINNING
+            ),
+            time_from_us=self._start.time_us,
+            time_to_us=self._not_from_us,
+            from_the_first=self._wanted.start == "earliest" and not self._seen,
+        )
+        for batch in self._told(topic, self._older.read(topic, range_)):
+            offsets = pa.table(batch.select(["_hw_partition", "_hw_offset"])).group_by("_hw_partition")
+            for row in offsets.aggregate([("_hw_offset", "max")]).to_pylist():
+                self._seen[row["_hw_partition"]] = row["_hw_offset_max"] + 1
+            yield self._shape.give_older(batch)
+
+    def _told(self, topic: TopicRecord, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same; where a partition's rows are past their retention, with the first offset that can be read."""
+        try:
+            yield from batches
+        except Forgotten as error:
+            partition = self._wanted.partition
+            if partition is None or "first_offset" in error.facts:
+                raise
+            first = self._log.first_offset(topic.number, partition)
+            if first is None:
+                first = self._log.next_offset(topic.number, partition)
+            raise Forgotten(error.message, **{**error.facts, "partition": partition, "first_offset": first}) from error
 
     def _frames_between(self, lsn: Lsn, last: Lsn) -> Iterator[Frame]:
         """The topic's frames in this range, or one partition's, where the index leads straight to its first."""
@@ -414,7 +400,7 @@ def _between(header: Header, rows: FrameRows, low: int, high: int) -> FrameRows:
         first = max(low - header.base_offset, 0)
         count = min(high, header.base_offset + header.offset_count) - header.base_offset - first
         batch = rows.batch.slice(first, count)
-        return FrameRows(batch, _dense(header.base_offset + first, batch.num_rows))
+        return FrameRows(batch, dense(header.base_offset + first, batch.num_rows))
     kept = pc.and_(pc.greater_equal(rows.offsets, low), pc.less(rows.offsets, high))
     return FrameRows(rows.batch.filter(kept), rows.offsets.filter(kept))
 
@@ -428,12 +414,53 @@ def partition_rows(partition: int, offset: int, rows_max: int) -> Wanted:
     return Wanted(start=offset, partition=partition, limit=rows_max, batch_rows=rows_max, system_columns=True)
 
 
+class OlderPart:
+    """Rows of one partition that the log has let go of, for a consumer that takes some at a time: the table is loaded
+    once for all of them."""
+
+    def __init__(self, rows: Rows, offset: int) -> None:
+        self.offset = offset
+        """The next one to be taken."""
+        self._batches = iter(rows)
+        self._left: pa.RecordBatch | None = None
+
+    def take(self, rows_max: int) -> tuple[pa.RecordBatch, int] | None:
+        """Rows, without the system's columns, and the offset after the last; nothing where the log goes on."""
+        batch = self._left if self._left is not None else next(self._batches, None)
+        if batch is None:
+            return None
+        self._left = batch.slice(rows_max) if batch.num_rows > rows_max else None
+        taken = _without_system(batch.slice(0, rows_max))
+        self.offset = taken[1]
+        return taken
+
+
+def older_part(
+    log: FrameLog, topic_now: TopicNow, partition: int, offset: int, older: OlderRows | None
+) -> OlderPart | None:
+    """The rows of a partition from an offset on that are to be read from the topic's table; nothing where the log
+    has them."""
+    topic = topic_now()
+    if older is None or topic is None or not is_read_from_its_table(topic):
+        return None
+    log.durable_lsn()
+    whole = whole_from(log, topic, older)
+    at = lsn_of_offset(log, topic.number, partition, offset) if whole > 1 else None
+    if at is None or at >= whole:
+        return None
+    wanted = Wanted(start=offset, stop=PlaceLsn(whole), partition=partition, system_columns=True)
+    return OlderPart(read_rows(log, topic_now, wanted, older), offset)
+
+
 def rows_and_next_offset(rows: Rows) -> tuple[pa.RecordBatch, int] | None:
     """The rows, without the system's columns, and the offset after the last; nothing where there are none."""
     batches = list(rows)
     if not batches:
         return None
-    batch = _concat(batches)
+    return _without_system(_concat(batches))
+
+
+def _without_system(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
     following: int = batch.column("_hw_offset")[-1].as_py() + 1
-    system = {each.name for each in _SYSTEM}
+    system = {each.name for each in SYSTEM_COLUMNS}
     return batch.select([name for name in batch.schema.names if name not in system]), following

@@ -30,13 +30,21 @@ class _DeleteManifest(ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
-def add_delete_file(table: Table, place: int = 0) -> str:
-    """The row at this place of one of main's data files goes.  Returns the path of the delete file."""
+def add_delete_file(
+    table: Table,
+    place: int = 0,
+    *,
+    data: str | None = None,
+    partition: Record | None = None,
+    content: DataFileContent = DataFileContent.POSITION_DELETES,
+) -> str:
+    """The row at this place of a data file of main's goes; of one of them, if none is named.  Returns the path of the
+    delete file."""
     head = table.current_snapshot()
     assert head is not None
     number = head.snapshot_id + 1
     sequence = (head.sequence_number or 0) + 1
-    data = next(iter(table.scan().plan_files())).file.file_path
+    data = data or next(iter(table.scan().plan_files())).file.file_path
     path, manifest_path, list_path = (
         f"{table.location()}/{name}"
         for name in (f"data/{number}-deletes.parquet", f"metadata/{number}-m0.avro", f"metadata/snap-{number}.avro")
@@ -44,10 +52,10 @@ def add_delete_file(table: Table, place: int = 0) -> str:
     with table.io.new_output(path).create() as stream:
         pq.write_table(pa.table({"file_path": [data], "pos": [place]}), stream)
     file = DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
+        content=content,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=partition or Record(),
         record_count=1,
         file_size_in_bytes=len(table.io.new_input(path)),
     )

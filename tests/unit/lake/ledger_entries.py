@@ -9,14 +9,17 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from headwater.lake.ledger_records import (
+    Audited,
     Begun,
     Decided,
     Ended,
+    Erased,
     HaltedLanding,
     Intended,
     Landed,
     LedgerRecord,
     Merged,
+    Restored,
     Verified,
 )
 from headwater.lake.ledger_state import LedgerState, TopicLedger
@@ -84,6 +87,55 @@ def decided(lsn: int, *, before: int = 0, act: Literal["after-rollback", "landed
 
 def merged(lsn_to: int) -> Merged:
     return Merged(topic_id=TOPIC, table=TABLE, commit_id="m", snapshot=1, lsn_from=0, lsn_to=lsn_to, at_us=8)
+
+
+def erased(lsn_to: int, rows: int = 1, done: tuple[str, ...] = ()) -> Erased:
+    return Erased(
+        topic_id=TOPIC,
+        topic="orders",
+        table=TABLE,
+        erasure_id="e",
+        reason="asked for",
+        condition_hash="",
+        lsn_to=lsn_to,
+        rows=rows,
+        offsets=(),
+        parts=(),
+        done=done,
+        at_us=9,
+    )
+
+
+def audited(lsn_to: int, rows: int = 1, differences: int = 0) -> Audited:
+    return Audited(
+        topic_id=TOPIC,
+        table=TABLE,
+        table_uuid="u",
+        snapshot=lsn_to,
+        lsn_to=lsn_to,
+        rows=rows,
+        full=True,
+        passed=not differences,
+        differences=differences,
+        at_us=10,
+    )
+
+
+def restored(lsn_to: int, rows: int = 1, at_us: int = 11) -> Restored:
+    return Restored(
+        topic_id=TOPIC,
+        topic="orders",
+        table=TABLE,
+        table_uuid="u",
+        log_id_before="0a0b",
+        snapshot=lsn_to,
+        lsn_before=lsn_to - 1,
+        lsn_to=lsn_to,
+        rows=rows,
+        digest=None,
+        columns=(),
+        at_us=at_us,
+    )
 
 
 def topic_after(*records: LedgerRecord) -> TopicLedger:

@@ -15,7 +15,7 @@ from headwater.clock import ManualClock
 from headwater.errors import InvalidRequest, LandingHalted, LogLocked, Unavailable, UnknownTopic
 from headwater.lake import catalog_check
 from headwater.lake.catalog_check import CheckedProperty
-from headwater.lake.landing import from_the_extra
+from headwater.lake.extra import from_the_extra
 from headwater.settings import LandingSettings, LogSettings, Settings
 from headwater.topics.cleanup import CleanupReport
 from headwater.topics.compaction import CleanupFailure

@@ -10,7 +10,19 @@ import pytest
 from headwater.lake.ledger_describe import record_content, record_name, record_text
 from headwater.lake.ledger_records import CheckedCatalog, Kept, LedgerRecord
 from headwater.lake.work import Block, Column, Digest
-from tests.unit.lake.ledger_entries import begun, decided, ended, halted, intended, landed, merged, verified
+from tests.unit.lake.ledger_entries import (
+    audited,
+    begun,
+    decided,
+    ended,
+    erased,
+    halted,
+    intended,
+    landed,
+    merged,
+    restored,
+    verified,
+)
 
 LINES: list[tuple[LedgerRecord, str]] = [
     (begun("6b5b", epoch=3), "begun sales.orders: epoch 3, commit 6b5b"),
@@ -38,6 +50,14 @@ LINES: list[tuple[LedgerRecord, str]] = [
         "kept sales.orders: compacted, 12 files",
     ),
     (Kept(table="sales.orders", what="expired", at_us=1), "kept sales.orders: expired"),
+    (erased(9, rows=2), "erased sales.orders: 2 rows up to LSN 9, from nothing yet: asked for"),
+    (
+        erased(9, rows=1, done=("table", "log")),
+        "erased sales.orders: 1 row up to LSN 9, from table, log: asked for",
+    ),
+    (audited(20, rows=7), "audited sales.orders: PASS, 7 rows up to LSN 20"),
+    (audited(20, rows=7, differences=1), "audited sales.orders: FAIL, 1 difference, 7 rows up to LSN 20"),
+    (restored(20, rows=3), "restored sales.orders: taken over from log 0a0b, 3 rows"),
 ]
 
 

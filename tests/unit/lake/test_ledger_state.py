@@ -9,14 +9,17 @@ from headwater.lake.ledger_records import CheckedCatalog, Kept
 from headwater.lake.ledger_state import IN_FLIGHT_US_MAX, VERIFICATIONS_KEPT, LedgerState, TopicLedger
 from tests.unit.lake.ledger_entries import (
     TABLE,
+    audited,
     begun,
     decided,
     ended,
+    erased,
     folded,
     halted,
     intended,
     landed,
     merged,
+    restored,
     topic_after,
     verified,
 )
@@ -316,3 +319,31 @@ def test_upkeep_is_kept_by_table_in_order() -> None:
     state = folded([first, other, second])
 
     assert state.kept == {"a.t": [first, second], "b.t": [other]}
+
+
+def test_the_last_audit_is_told_and_the_last_that_passed_counts() -> None:
+    topic = topic_after(landed(0, 10), audited(10), audited(20, differences=3))
+
+    assert (topic.audited, topic.last_audit) == (audited(10), audited(20, differences=3))
+
+
+def test_what_was_audited_of_a_table_that_was_rolled_back_counts_no_more() -> None:
+    topic = topic_after(landed(0, 10), audited(10), decided(5, before=10))
+
+    assert topic.audited is None and topic.last_audit == audited(10)
+
+
+def test_erasures_are_counted() -> None:
+    assert topic_after(landed(0, 10), erased(10), erased(10)).erasures == 2
+
+
+def test_a_table_of_a_lost_log_is_landed_and_verified_up_to_where_the_new_one_begins() -> None:
+    topic = topic_after(halted("gap", "it is gone"), restored(99, rows=5, at_us=7))
+
+    assert (topic.landed_lsn, topic.verified, topic.landings, topic.halted) == (99, [(99, 7)], [(0, 99, 5)], None)
+
+
+def test_an_empty_table_of_a_lost_log_has_no_landing() -> None:
+    topic = topic_after(restored(99, rows=0))
+
+    assert (topic.landed_lsn, topic.landings) == (99, [])

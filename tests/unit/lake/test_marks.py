@@ -117,6 +117,13 @@ def test_the_first_landing_may_be_picked_onto_a_table_of_others() -> None:
     assert standing(table(landing(10, None), foreign(1, None), foreign(2, 1), picked(12, 2, 10))).landed_lsn == 10
 
 
+def test_the_first_landing_picked_onto_rows_that_may_be_its_own_halts() -> None:
+    """CREATE OR REPLACE AS SELECT keeps the property and the rows, and no mark: what landed before is not known."""
+    state = table(landing(10, None), foreign(1, None), foreign(2, 1), picked(12, 2, 10), property_of=mark(20))
+
+    assert "cherry-picked" in unproven(state, not_asked).message
+
+
 def test_a_landing_that_was_picked_onto_a_history_that_has_expired_halts() -> None:
     for state in (
         table(landing(20, 10), foreign(11, 5), picked(12, 11, 20)),

@@ -17,12 +17,11 @@ from pyiceberg.types import StringType
 
 from headwater.errors import LandingHalted, Unavailable
 from headwater.lake.iceberg_tables import IcebergTables
-from headwater.lake.mark import mark_in_property, mark_in_summary, property_name
+from headwater.lake.mark import FORGOTTEN, mark_in_property, mark_in_summary, property_name
 from headwater.lake.merging import Merging
 from headwater.lake.shape import table_shape
 from headwater.lake.stamping import own_standing, stage_stamp, stamp_of
 from headwater.lake.state_table import state_shape
-from headwater.lake.mark import FORGOTTEN
 from headwater.lake.tables import CommitRefused, CommitUncertain
 from tests.unit.lake.keyed_tables import CHANGES, STATE, Keyed, keyed
 

@@ -145,6 +145,23 @@ def test_a_rolled_back_table_lands_again_if_a_person_said_so_and_the_log_has_it_
     assert (reading.owed.lsn_to, reading.owed.rows) == (4, 2)
 
 
+def test_a_landing_that_came_late_into_a_rolled_back_table_is_verified_before_the_log_forgets_it(
+    landed: SmallLake,
+) -> None:
+    """The ledger knows another landing of these rows, which went with the rollback; then a request that was thought
+    lost was applied to what was left."""
+    known = landed.known().copy()
+    first_lsn, last_lsn = known.verified[0][0], known.landed_lsn
+    known.verified, known.unverified, known.landed_lsn = known.verified[:1], {}, last_lsn + 1
+
+    reading = read(landed, SAID_SO, known=known)
+
+    decided, adopted = reading.records
+    assert isinstance(decided, Decided) and (decided.act, decided.lsn) == ("after-rollback", first_lsn)
+    assert isinstance(adopted, Landed) and (adopted.lsn_from, adopted.lsn_to) == (first_lsn, last_lsn)
+    assert reading.standing.landed_lsn == last_lsn
+
+
 @pytest.mark.parametrize("held", [0, 1, 3])
 def test_a_log_that_has_let_go_of_rows_halts_whatever_a_person_said(landed: SmallLake, held: int) -> None:
     landed.rollback(first_snapshot(landed))

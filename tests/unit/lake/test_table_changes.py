@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import Unavailable
-from headwater.lake.mark import Mark, mark_in_property, mark_in_summary, property_name
+from headwater.lake.mark import FORGOTTEN, Mark, mark_in_property, mark_in_summary, property_name
 from headwater.lake.stamping import own_standing, stamp_of
-from headwater.lake.mark import FORGOTTEN
 from headwater.lake.table_changes import drop_files, make_branch
 from headwater.lake.table_files import data_files
 from headwater.lake.tables import CommitRefused, TableState

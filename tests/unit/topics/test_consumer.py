@@ -84,6 +84,9 @@ class MemoryEngine:
         live = [self.rows[partition][at] for at in range(offset, after) if (partition, at) not in self.compacted]
         return (pa.record_batch({"n": live}) if live else None), after
 
+    def older_rows(self, topic_number: int, partition: int, offset: int) -> None:
+        return None
+
     def wait_for_rows(self, lsn: int, timeout_s: float) -> bool:
         self.waits.append(timeout_s)
         if self.while_waiting:

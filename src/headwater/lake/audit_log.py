@@ -1,0 +1,92 @@
+"""The log as a witness: the rows of landings that it still holds, in the columns and types in which they landed.
+
+PROMISE  It is asked only about landings of which it holds every row that is owed: what a cleanup, a compaction or an
+         erasure has left of a landing says nothing against the table.
+NOT HERE What it is compared with: audit.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.errors import CorruptData
+from headwater.lake.audit_measure import OFFSET, PARTITION, BlockRows, arrow_columns, block_rows, joined
+from headwater.lake.audit_plan import OffsetRun, Owed, Place, Range
+from headwater.lake.digest import BLOCK_BITS, combine, digest_of
+from headwater.lake.plan import plan_landing
+from headwater.lake.reading import read_rows
+from headwater.lake.shape import OPERATION_COLUMN, SYSTEM_COLUMNS
+from headwater.lake.source import LogSource
+from headwater.lake.work import Column, Digest, LandWork, TopicWork
+from headwater.metadata.operations import TopicRecord
+from headwater.topics.schema import unpack_schema
+
+ITEM_BYTES = 32 * 1024 * 1024
+_NO_BUDGET = 1 << 62
+_NAMES = (Column(1, PARTITION, "int"), Column(2, OFFSET, "long"))
+
+
+class LogWitness:
+    """What the log says of one topic."""
+
+    def __init__(self, source: LogSource, topic: TopicRecord) -> None:
+        self._source = source
+        self._topic = topic
+        self.names = frozenset((*unpack_schema(topic.schemas[-1]).names, *SYSTEM_COLUMNS.names, OPERATION_COLUMN.name))
+        """The columns that its rows have."""
+
+    def holds(self, landing: Owed) -> bool:
+        """Whether it has every row of a landing that is owed."""
+        segments = self._source.segments()
+        if not segments or segments[0].first_lsn > landing.lsn_to:
+            return False
+        held = self._source.rows_between(self._topic.number, landing.lsn_from, landing.lsn_to)
+        return held == landing.rows - landing.erased
+
+    def offsets(self, landing: Owed) -> tuple[OffsetRun, ...]:
+        """(partition, first, last) of a landing's rows."""
+        found: dict[int, tuple[int, int]] = {}
+        for rows in self._rows(_NAMES, [landing.range]):
+            least = rows.group_by(PARTITION).aggregate([(OFFSET, "min"), (OFFSET, "max")])
+            for each in least.to_pylist():
+                first, last = each[f"{OFFSET}_min"], each[f"{OFFSET}_max"]
+                known = found.get(each[PARTITION], (first, last))
+                found[each[PARTITION]] = min(known[0], first), max(known[1], last)
+        return tuple((partition, *found[partition]) for partition in sorted(found))
+
+    def digest(self, columns: Sequence[Column], ranges: Sequence[Range]) -> Digest:
+        return combine(digest_of(rows) for rows in self._rows(columns, ranges))
+
+    def block(self, place: Place, columns: Sequence[Column], ranges: Sequence[Range]) -> BlockRows:
+        """The rows of one block, with their words."""
+        partition, number = place
+        found = []
+        for rows in self._rows(columns, ranges):
+            of_block = pc.equal(pc.shift_right(rows[OFFSET], BLOCK_BITS), number)
+            kept = rows.filter(pc.and_(pc.equal(rows[PARTITION], partition), of_block))
+            found.append(block_rows(kept, words=True))
+        return joined(found)
+
+    def _rows(self, columns: Sequence[Column], ranges: Sequence[Range]) -> Iterator[pa.Table]:
+        schema = arrow_columns(columns)
+        number = self._topic.number
+        for lsn_from, lsn_to in ranges:
+            plan = plan_landing(
+                {number: lsn_from},
+                self._source.segments(),
+                durable_lsn=lsn_to,
+                budget_bytes=_NO_BUDGET,
+                item_bytes=ITEM_BYTES,
+            )
+            topic = TopicWork(number, "", lsn_from, lsn_to, self._topic.schemas, b"", changes=bool(self._topic.key))
+            for planned in plan.ranges:
+                for segment, runs in self._source.runs(planned, planned.item_bytes):
+                    work = LandWork(self._source.directory, segment, runs, self._source.shard, (topic,))
+                    read = read_rows(work, {number: schema})
+                    if read.errors:
+                        raise CorruptData(f"rows of the log cannot be read: {read.errors[number]}")
+                    if read.topics[number].rows.num_rows:
+                        yield read.topics[number].rows
