@@ -364,7 +364,7 @@ def test_every_view_is_the_log_replayed_while_others_land_merge_compact_expire_a
         for thread in threads:
             thread.start()
         try:
-            cuts = []
+            cuts: list[hw.Cut] = []
             for _ in range(VIEWS_A_RUN):
                 _write_some(lake, drawn)
                 scans = [*lake.scans(), *(lake.scans(drawn.choice(cuts)) if cuts else ())]

@@ -67,6 +67,7 @@ class KeyedSchedule:
         self.catalog = Catalog(self.chance, self._violated)
         self.known = TopicLedger()
         self.counts: Counter[str] = Counter()
+        self.catalog.on_stale = lambda version: self.counts.update(["stale"])
         self._commits = 0
         self._clock = ManualClock()
         self._cuts: list[tuple[Cut, dict[int, Row]]] = []
@@ -280,19 +281,19 @@ class KeyedSchedule:
     def _seen(
         self, resolve: Callable[[], Resolved], cut: Cut | None, first: dict[int, Row] | None
     ) -> tuple[Cut, dict[int, Row]] | None:
-        rolled_back = self.counts["state rolled back"]
+        stale = self.counts["stale"]
         try:
             resolved = resolve()
         except CutExpired as expired:
             self.counts["expired"] += 1
-            if cut is None and not rolled_back and not self.counts["state rolled back"]:
+            if cut is None and not self.counts["state rolled back"] and self.counts["stale"] == stale:
                 raise Violation(f"a view of now has expired: {expired}") from expired
-            if cut is not None and not self._deserved(cut):
+            if cut is not None and self.counts["stale"] == stale and not self._deserved(cut):
                 raise Violation(f"{cut} has expired, and can be had: {expired}") from expired
             return None
         except LandingHalted as halt:
             self.counts["halted"] += 1
-            if not self.counts["state rolled back"]:
+            if not self.counts["state rolled back"] and self.counts["stale"] == stale:
                 raise Violation(f"halted by {halt.cause}: {halt.message}") from halt
             return None
         try:

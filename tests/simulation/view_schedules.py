@@ -28,7 +28,7 @@ from headwater.lake.view_plan import TablePart, ViewPlan
 from headwater.metadata.operations import TopicRecord
 from tests.simulation.lake_checks import _others_marks, proven, silent
 from tests.simulation.lake_log import LOG_ID, SimulatedLedger, SimulatedLog, SimulatedSource
-from tests.simulation.lake_schedules import Actor, Killed, Schedule, Violation
+from tests.simulation.lake_schedules import Actor, Killed, Schedule, Stopped, Violation
 from tests.simulation.lake_world import Missing, Row, Seam, SimulatedTables, Version
 
 LOOKS_A_ROUND = 6
@@ -167,10 +167,12 @@ class ViewSchedule(Schedule):
     def _settle(self) -> None:
         """At the end, after everything has landed: every cut once more."""
         super()._settle()
-        if not self.violations:
+        try:
             for kept in self._cuts:
                 self._again(self._reader, kept)
             self._now(self._reader, (*self.topics.values(), self._plain))
+        except Stopped:
+            return
 
     def _look(self, actor: Actor) -> None:
         topics = [*self.topics.values(), self._plain]
@@ -215,9 +217,10 @@ class ViewSchedule(Schedule):
         lsn = self.chance.choice(ends)
         with_table = tuple(topic for topic in topics if topic.table is not None)
         if with_table:
-            self._seen(
-                actor, with_table, lambda resolver: resolver.at_lsn(with_table, lsn), f"{_names(with_table)} at {lsn}"
-            )
+            what = f"{_names(with_table)} at {lsn}"
+            seen = self._seen(actor, with_table, lambda resolver: resolver.at_lsn(with_table, lsn), what)
+            if seen is not None:
+                self._cuts.append(KeptCut(seen[0].cut, with_table, seen[1]))
 
     def _again(self, actor: Actor, kept: KeptCut) -> None:
         seen = self._seen(

@@ -49,15 +49,13 @@ def query(
     again, or nobody reads the output.
     """
     rows = 0
-    with exit_codes(as_json=as_json, command=COMMAND):
-        from headwater.lake.duckdb_query import select
     with exit_codes(as_json=as_json, command=COMMAND), open_topics(data, catalog=catalog) as log:
         if as_json and (as_csv or output is not None):
             raise InvalidRequest("--json is one object on stdout: without --csv and --output")
         console = results()
         given = OutputFormat.NDJSON if as_json else OutputFormat.CSV if as_csv else None
         chosen = format_of(given, output, console)
-        with select(log._viewed(), statement, parse_as_of(as_of, SystemClock())) as found:
+        with log.query(statement, as_of=parse_as_of(as_of, SystemClock())) as found:
             sink = (
                 JsonOutput({"command": COMMAND, "cut": str(found.cut)})
                 if as_json

@@ -62,6 +62,8 @@ class _Measured:
     """As the table has them now."""
     landed: tuple[Column, ...]
     """The same as they landed."""
+    counted: bool = False
+    """The ledger has no digest of these rows over these columns: they are counted, and compared with the log's."""
     blocks: Blocks = field(default_factory=dict)
     witnessed: tuple[Owed, ...] = ()
     """The landings that the log speaks for."""
@@ -134,7 +136,7 @@ class LandedAudit:
 
     def _is_there(self, erased: Erased) -> bool:
         """Whether the rows of an erasure are in the table: all of them are, or none."""
-        if self._head is None or not erased.offsets:
+        if not erased.offsets:
             return False
         partition, first, last = erased.offsets[0]
         rows = self._look.block((partition, first >> BLOCK_BITS), None)
@@ -208,13 +210,13 @@ class LandedAudit:
         now, gone = self._look.now(era.columns)
         self._dropped.update(dict.fromkeys(gone))
         found = self._digested(era, now)
-        if self._expectation.doubtful:
-            found.differs |= self._expectation.doubtful & set(era.blocks)
+        found.counted = bool(gone)
+        found.differs |= self._expectation.doubtful & set(era.blocks)
         self._ask_the_log(found)
-        if not gone:
-            found.differs |= _differences(era.blocks, found.blocks)
-        else:
+        if found.counted:
             found.differs |= _differences(_counts(era.blocks), _counts(found.blocks))
+        else:
+            found.differs |= _differences(era.blocks, found.blocks)
         return found
 
     def _measured_alone(self, era: Era) -> _Measured:
@@ -222,14 +224,15 @@ class LandedAudit:
         [landing] = era.landings
         found = _Measured(era, (), ())
         names = LogWitness(self._source, self._topic).names
-        for typed in self._look.typed(era.columns, landing.snapshot, names) or [self._look.naming_columns()]:
+        known = self._look.typed(era.columns, landing.snapshot, names) if era.columns else []
+        for typed in known or [self._look.naming_columns()]:
             now, gone = self._look.now(typed)
             self._dropped.update(dict.fromkeys(gone))
             found = self._digested(replace(era, columns=typed), now)
             rows, total = _total(found.blocks)
             # Of rows that were erased, and of columns that were dropped, no total is known: they are counted.
-            counted = bool(gone) or bool(landing.erased) or landing.total is None or len(typed) < len(era.columns)
-            if rows == landing.rows - landing.erased and (counted or total == landing.total):
+            found.counted = bool(gone) or bool(landing.erased) or landing.total is None or not known
+            if rows == landing.rows - landing.erased and (found.counted or total == landing.total):
                 break
         else:
             found.differs |= set(found.blocks) | places_of(landing.offsets)
@@ -265,15 +268,15 @@ class LandedAudit:
             self._findings.append(f"log: {error}")
             self._witness, found.witnessed = None, ()
             return
-        if len(found.columns) < len(found.era.columns):
-            # The ledger has no digest without a column that was dropped since: the log has.
-            if len(found.witnessed) == len(found.era.landings):
-                found.differs |= _differences(said, found.blocks)
+        if found.counted:
+            # Where the ledger has no digest that could be compared, the log has.
+            speaks_for_all = len(found.witnessed) == len(found.era.landings)
+            found.differs |= _differences(said, found.blocks) if speaks_for_all else set()
             return
         owed: Blocks = {}
         for landing in found.witnessed:
             if landing.digest is None:
-                if landing.total is not None and not landing.erased and _total(said) != (landing.rows, landing.total):
+                if _total(said) != (landing.rows, landing.total):
                     found.log_differs |= set(said)
                 return
             add_blocks(owed, landing.digest)

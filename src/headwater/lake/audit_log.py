@@ -88,5 +88,4 @@ class LogWitness:
                     read = read_rows(work, {number: schema})
                     if read.errors:
                         raise CorruptData(f"rows of the log cannot be read: {read.errors[number]}")
-                    if read.topics[number].rows.num_rows:
-                        yield read.topics[number].rows
+                    yield read.topics[number].rows

@@ -181,8 +181,8 @@ def _between(part: TablePart, columns: _Columns) -> str:
         return " WHERE false"
     name = quoted(lsn.name)
     asked = f"{name} <= {part.lsn_to}"
-    if part.lsn_from:
+    if not part.unmarked:
         asked = f"{name} > {part.lsn_from} AND {asked}"
-    if part.unmarked and not lsn.required:
-        asked = f"({asked}) OR {name} IS NULL"
+    elif not lsn.required:
+        asked = f"{asked} OR {name} IS NULL"
     return f" WHERE {asked}"

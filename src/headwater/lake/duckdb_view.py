@@ -171,11 +171,10 @@ class _Keyed:
         return self._without(query, changes).union(self._latest(changes)) if query is not None else None
 
     def _changes(self) -> duckdb.DuckDBPyRelation | None:
-        """What came after the state; a row that no landing brought is no change."""
+        """What came after the state."""
         columns = self._columns.append(OPERATION_COLUMN.with_nullable(True))
         queries = [part_query(part, columns) for part in self._scan.plan.tables]
-        united = _united(self._connection, queries, _tail(self._scan, columns))
-        return united.filter("_hw_lsn > 0") if united is not None else None
+        return _united(self._connection, queries, _tail(self._scan, columns))
 
     def _latest(self, changes: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
         key = ", ".join(quoted(name) for name in self._scan.topic.key)

@@ -74,7 +74,9 @@ def erase(
     process writes there."""
     if not reason.strip():
         raise InvalidRequest("say why rows are erased: the ledger keeps the reason", topic=topic.name)
-    columns = pa.schema([*lake_schema(unpack_schema(topic.schemas[-1])), *SYSTEM_COLUMNS])
+    own = lake_schema(unpack_schema(topic.schemas[-1]))
+    # Null is a value that may be asked for in any of them: a delete of a key has nothing but its key.
+    columns = pa.schema([field.with_nullable(True) for field in (*own, *SYSTEM_COLUMNS)])
     wanted = condition(where, columns)
     others = sorted(wanted.columns - set(topic.key))
     if topic.key and others:

@@ -58,6 +58,8 @@ class Fitting:
         self._identifiers = set(present.identifier_field_ids)
         self.added: dict[int, list[NestedField]] = {}
         """New fields, by the id of the field that they are in."""
+        self._ever = {name for schema in metadata.schemas for name in schema.column_names}
+        """Columns that the table has, or has had; those inside others by their paths."""
         self._check_spec(metadata.spec(), present)
         fields = self._fields(present.fields, wanted.fields, "", ROOT)
         self._check_partition_names(metadata)
@@ -84,6 +86,9 @@ class Fitting:
             other = by_folded.get(field.name.casefold())
             if other is not None:
                 self._halt(path + field.name, f"the table's {other!r} differs from it only in case")
+            if path + field.name in self._ever:
+                # Added anew it would be null in every row that has landed, and nobody would be told.
+                self._halt(path + field.name, "its owner dropped or renamed it: rename it back, or add it again")
             new = NestedField(
                 field_id=next(self._ids),
                 name=field.name,

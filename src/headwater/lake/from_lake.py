@@ -17,7 +17,7 @@ NOT HERE A table as of an earlier point: restoring.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from msgspec import structs
 from headwater.clock import Clock, Entropy, SystemClock, system_entropy
 from headwater.errors import Halted, InvalidRequest, LogLocked
 from headwater.frames.frame import NoFrame
-from headwater.lake.baseline import Baseline, Places, baseline_of, places_of
+from headwater.lake.baseline import Baseline, Places, baseline_of, check_system_columns, places_of
 from headwater.lake.catalog import catalog_place
 from headwater.lake.file_cache import FileCache
 from headwater.lake.iceberg_tables import IcebergTables
@@ -38,7 +38,8 @@ from headwater.lake.ledger_records import LedgerRecord, Merged, Restored
 from headwater.lake.restore_plan import LOCK, PLAN, RestorePlan, forget_plan, read_plan, write_plan
 from headwater.lake.shape import landing_table, table_shape
 from headwater.lake.state_table import state_shape
-from headwater.lake.survey import LakeLog, LakeTopic, log_in, marked_tables, table_names
+from headwater.lake.survey import LakeLog, LakeTopic, MarkedTable, log_in, marked_tables, table_names
+from headwater.lake.tables import TableShape
 from headwater.lake.taking_over import TakenOver, TakingOver
 from headwater.log.names import sort_names
 from headwater.log.segment import read_opening
@@ -104,6 +105,11 @@ class RestoredLog:
     @property
     def rows(self) -> int:
         return sum(topic.rows or 0 for topic in self.topics)
+
+    def __str__(self) -> str:
+        done = "Would restore" if self.dry_run else "Restored"
+        topics = ", ".join(topic.name for topic in self.topics)
+        return f"{done} {topics}: log {self.log_id} from lsn {self.first_lsn} on, in {self.directory}"
 
 
 @dataclass(frozen=True)
@@ -176,12 +182,12 @@ class FromLake:
         continued = plan is not None
         if plan is None:
             self._check_empty()
-            found = self._look(namespaces, log_id)
+            found = self._look(namespaces, [log_id] if log_id is not None else [])
             plan = self._new_plan(found, namespaces, groups)
             if not dry_run:
                 write_plan(self._files, plan)
         else:
-            found = self._look(plan.namespaces, plan.log_ids_before[0])
+            found = self._look(plan.namespaces, [plan.log_id, *plan.log_ids_before])
         report = self._report(found, plan)
         if dry_run:
             return replace(report, dry_run=True, continued=continued)
@@ -205,9 +211,15 @@ class FromLake:
                 directory=self._directory,
             )
 
-    def _look(self, namespaces: Sequence[str], log_id: str | None) -> LakeLog:
+    def _look(self, namespaces: Sequence[str], log_ids: Sequence[str]) -> LakeLog:
         with closing(self._connect()) as tables:
-            return log_in(marked_tables(tables, table_names(tables, namespaces)), log_id)
+            found = log_in(marked_tables(tables, table_names(tables, namespaces)), log_ids)
+            # What would halt later halts here, before the first table is touched.
+            for topic in found.topics:
+                for table, shape in _shaped(topic):
+                    check_system_columns(table.state)
+                    tables.fit(table.state, shape)
+            return found
 
     def _new_plan(self, found: LakeLog, namespaces: Sequence[str], groups: Sequence[str]) -> RestorePlan:
         if not found.topics:
@@ -239,11 +251,7 @@ class FromLake:
         # All are taken over before any is read: from then on nobody else lands in them.
         taking = TakingOver(self._connect, plan, clock=self._clock, entropy=self._entropy)
         over = [
-            (
-                topic,
-                taking.take(topic.landed.name, table_shape(topic.record)),
-                taking.take(topic.state.name, state_shape(topic.record), is_state=True) if topic.state else None,
-            )
+            [taking.take(table.name, shape, is_state=table is topic.state) for table, shape in _shaped(topic)]
             for topic in topics
         ]
         cache = FileCache()
@@ -253,10 +261,10 @@ class FromLake:
                 topic,
                 landed,
                 baseline_of(landed.state, lsn_to, cache),
-                state,
-                places_of(state.state, lsn_to, cache) if state is not None else Places(),
+                state[0] if state else None,
+                places_of(state[0].state, lsn_to, cache) if state else Places(),
             )
-            for topic, landed, state in over
+            for topic, (landed, *state) in zip(topics, over, strict=True)
         ]
 
     # 5 and 6 -----------------------------------------------------------------------------------
@@ -303,7 +311,7 @@ class FromLake:
                 topic=taken.topic.record.name,
                 table=landed.state.name,
                 table_uuid=landed.state.uuid,
-                log_id_before=landed.adoption.log_id_before,
+                log_id_before=landed.adoption.log_ids_before[0],
                 snapshot=head.snapshot_id,
                 lsn_before=landed.adoption.lsn_before,
                 lsn_to=landed.adoption.lsn_to,
@@ -368,6 +376,13 @@ class FromLake:
             )
         finally:
             engine.close()
+
+
+def _shaped(topic: LakeTopic) -> Iterator[tuple[MarkedTable, TableShape]]:
+    """The tables of a topic as it wants them."""
+    yield topic.landed, table_shape(topic.record)
+    if topic.state is not None:
+        yield topic.state, state_shape(topic.record)
 
 
 def restore_log(

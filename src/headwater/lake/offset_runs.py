@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -53,27 +54,35 @@ class OffsetRuns:
         return bool(self.runs)
 
     def __or__(self, other: OffsetRuns) -> OffsetRuns:
-        return OffsetRuns.of((*self.runs, *other.runs))
+        if not other:
+            return self
+        return OffsetRuns.of((*self.runs, *other.runs)) if self else other
 
     @property
     def rows(self) -> int:
         return sum(last - first + 1 for _, first, last in self.runs)
 
+    @cached_property
+    def _columns(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Partitions, first and last offsets."""
+        numbers = np.array(self.runs, np.int64).reshape(-1, 3)
+        return numbers[:, 0], numbers[:, 1], numbers[:, 2]
+
     def holds(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         """Of each row of a table whether it is among these."""
         partitions, offsets = _numbers(rows, PARTITION, -1), _numbers(rows, OFFSET, -1)
         found = np.zeros(len(offsets), bool)
-        for partition in {run[0] for run in self.runs}:
-            own = [run for run in self.runs if run[0] == partition]
-            firsts = np.array([first for _, first, _ in own], np.int64)
-            lasts = np.array([last for _, _, last in own], np.int64)
-            places = np.searchsorted(firsts, offsets, side="right") - 1
-            found |= (partitions == partition) & (places >= 0) & (offsets <= lasts[places])
+        of_run, firsts, lasts = self._columns
+        for partition in np.unique(of_run).tolist():
+            own = of_run == partition
+            places = np.searchsorted(firsts[own], offsets, side="right") - 1
+            found |= (partitions == partition) & (places >= 0) & (offsets <= lasts[own][places])
         return found
 
     def reach_into(self, first: int, last: int) -> bool:
         """Whether one of them, of any partition, lies between two offsets, both included."""
-        return any(run[1] <= last and run[2] >= first for run in self.runs)
+        _, firsts, lasts = self._columns
+        return bool(((firsts <= last) & (lasts >= first)).any())
 
 
 def _numbers(rows: pa.Table, name: str, missing: int | None = None) -> Numbers:

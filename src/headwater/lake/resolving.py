@@ -117,8 +117,9 @@ class Resolver:
             if at_lsn is not None and at_lsn > durable:
                 raise InvalidRequest("the log has not come to this point yet", lsn=at_lsn, durable_lsn=durable)
             at = durable if at_lsn is None else at_lsn
+            is_now = cut is None and at == durable
             plans = {
-                topic.number: self._plan(topic, at, loaded[topic.number], cut, verified[topic.number], at == durable)
+                topic.number: self._plan(topic, at, loaded[topic.number], cut, verified[topic.number], is_now)
                 for topic in topics
             }
             taken = Cut(

@@ -111,6 +111,10 @@ class RestoreReport:
                 found.append(f"partition {place[0]}, offsets {first} to {first + 65_535}: {what}")
         return found
 
+    def __str__(self) -> str:
+        told = f"{self.topic} as of lsn {self.lsn}: {self.rows} row{'' if self.rows == 1 else 's'} in {self.table}"
+        return "\n".join([f"{'PASS' if self.passed else 'FAIL'} {told}", *(f"  {each}" for each in self.differences())])
+
     def raise_for_status(self) -> None:
         """Halted where the new table does not hold what was to be restored."""
         if not self.passed:

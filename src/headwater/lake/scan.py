@@ -62,8 +62,9 @@ class Wanted:
 
     @cached_property
     def lake(self) -> pa.Schema:
-        """All that a condition may look at, in the types of the table."""
-        return pa.schema([*lake_schema(self.own), *SYSTEM_COLUMNS])
+        """All that a condition may look at, in the types of the table.  Rows that were in the table before the topic
+        may lack any of it."""
+        return pa.schema([field.with_nullable(True) for field in (*lake_schema(self.own), *SYSTEM_COLUMNS)])
 
     @cached_property
     def schema(self) -> pa.Schema:

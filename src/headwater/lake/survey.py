@@ -10,7 +10,7 @@ NOT HERE What is made of it: from_lake.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -36,8 +36,8 @@ class MarkedTable:
     """How far it has come; nothing where it no longer holds what its mark speaks of."""
     topic: TopicRecord | None = None
     """As it says itself; None where it says nothing."""
-    log_id_before: str = ""
-    """The log that it was taken over from, by the one whose mark it bears."""
+    log_ids_before: tuple[str, ...] = ()
+    """The logs that it was taken over from, by the one whose mark it bears; the last one first."""
     trouble: LandingHalted | None = None
     """Why it cannot be told how far it has come."""
 
@@ -104,7 +104,7 @@ def marked(tables: IcebergTables, state: TableState) -> MarkedTable | None:
     if mark is None:
         return None
     adoption = adoption_of(state.properties, state.name)
-    before = adoption.log_id_before if adoption is not None and adoption.log_id == mark.log_id else ""
+    before = adoption.log_ids_before if adoption is not None and adoption.log_id == mark.log_id else ()
     value = state.properties.get(TOPIC)
     topic = described_topic(value, state.name) if value is not None else None
     try:
@@ -117,13 +117,15 @@ def marked(tables: IcebergTables, state: TableState) -> MarkedTable | None:
 # ----------------------------------------------------------------------------------------------------- choosing
 
 
-def log_in(found: Sequence[MarkedTable], log_id: str | None) -> LakeLog:
-    """The log that is meant; InvalidRequest where there is none, or several and nothing says which."""
+def log_in(found: Sequence[MarkedTable], log_ids: Collection[str] = ()) -> LakeLog:
+    """The log that has one of these ids, the only one where none is given; InvalidRequest where there is none, or
+    several and nothing says which."""
     families = _families(found)
-    if log_id is not None:
-        families = [family for family in families if log_id in family]
-        if not families:
-            raise InvalidRequest(f"no table of the catalog bears a mark of the log {log_id}")
+    if log_ids:
+        of_them = [family for family in families if family & set(log_ids)]
+        if not of_them:
+            raise InvalidRequest(f"no table of the catalog bears a mark of the log {', '.join(log_ids)}")
+        families = [frozenset().union(*of_them)]
     if not families:
         raise InvalidRequest("no table of the catalog bears the mark of a log: there is nothing to restore from")
     if len(families) > 1:
@@ -143,7 +145,7 @@ def _families(found: Sequence[MarkedTable]) -> list[frozenset[str]]:
     """Log ids that belong together, because one took tables over from the other."""
     families: list[frozenset[str]] = []
     for each in found:
-        joined = frozenset({each.mark.log_id, each.log_id_before} - {""})
+        joined = frozenset({each.mark.log_id, *each.log_ids_before})
         apart = [family for family in families if not family & joined]
         families = [*apart, joined.union(*(family for family in families if family & joined))]
     return sorted(families, key=min)

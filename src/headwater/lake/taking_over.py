@@ -94,7 +94,7 @@ class TakingOver:
         mark = replace(stamp, log_id=self._plan.log_id, lsn_to=lsn_to, chain="")
         adoption = Adoption(
             log_id=self._plan.log_id,
-            log_id_before=found.mark.log_id,
+            log_ids_before=(found.mark.log_id, *found.log_ids_before),
             lsn_before=lsn_before,
             lsn_to=lsn_to,
             at_us=self._clock.now_us(),

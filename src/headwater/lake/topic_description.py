@@ -34,7 +34,8 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A new log took over a table of a log that was lost."""
 
     log_id: str
-    log_id_before: str
+    log_ids_before: tuple[str, ...]
+    """The one that it was taken from, then the one that that had taken it from, and so on."""
     lsn_before: int
     lsn_to: int
     at_us: int

@@ -29,7 +29,7 @@ from headwater.lake.tables import Tables
 from headwater.lake.view_source import EngineViewSource
 from headwater.metadata.operations import TopicRecord
 from headwater.topics.engine import Engine
-from headwater.topics.positions import Lsn, time_us_of
+from headwater.topics.positions import Lsn, time_of, time_us_of
 
 if TYPE_CHECKING:
     from headwater.lake.file_cache import FileCache
@@ -139,6 +139,10 @@ class Views:
 
     def _lsn_at(self, topics: Sequence[TopicRecord], time_us: int) -> int:
         """The last LSN of a row that was appended at this time or before.  Times rise with LSNs."""
+        now_us = self.lake.clock.now_us()
+        if time_us > now_us:
+            # It would be other rows at each look, until then.
+            raise InvalidRequest("the log has not come to this time yet", time=time_of(time_us), now=time_of(now_us))
         log = self.engine.shard.log
         later = log.find_time(time_us + 1)
         lsn = log.durable_lsn() if later is None else later - 1

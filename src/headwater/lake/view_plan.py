@@ -85,7 +85,7 @@ def plan_keyed(at_lsn: int, state: TableNow | None, changes: TableNow | None, cu
     if own is not None and own[1].lsn_to >= forgotten:
         base, parts, covered = own[0], [own[1]], own[1].lsn_to
     else:
-        base, parts = _state_at(at_lsn, state), []
+        base, parts = _state_at(at_lsn, state, cut), []
         covered = base.lsn_to if base is not None else 0
     if covered < forgotten:
         raise CutExpired(
@@ -105,9 +105,9 @@ def _own_parts(state: TableNow | None, changes: TableNow, cut: TopicCut) -> tupl
         return None
     base = None
     if cut.state_snapshot is not None:
-        if state is None or cut.state_snapshot not in state.state.snapshots:
+        base = _own_state(state, cut)
+        if base is None:
             return None
-        base = TablePart(state.state, cut.state_snapshot, 0, cut.merged_lsn, whole=True)
     upper = max(cut.landed_lsn, cut.merged_lsn)
     return base, TablePart(changes.state, cut.snapshot, cut.merged_lsn, upper, whole=False, unmarked=False)
 
@@ -126,8 +126,21 @@ def _add_head(parts: list[TablePart], table: TableNow, covered: int, at_lsn: int
     return max(covered, upper)
 
 
-def _state_at(at_lsn: int, state: TableNow | None) -> TablePart | None:
-    """The newest state that is merged no further than this."""
+def _own_state(state: TableNow | None, cut: TopicCut | None) -> TablePart | None:
+    """The cut's own state, if it is still there, in main's history or not."""
+    snapshot = cut.state_snapshot if cut is not None else None
+    if state is None or cut is None or snapshot is None or snapshot not in state.state.snapshots:
+        return None
+    return TablePart(state.state, snapshot, 0, cut.merged_lsn, whole=True)
+
+
+def _state_at(at_lsn: int, state: TableNow | None, cut: TopicCut | None) -> TablePart | None:
+    """The newest state that is merged no further than this: in main's history, or the cut's own."""
+    found = [_in_history(at_lsn, state), _own_state(state, cut)]
+    return max((each for each in found if each is not None), key=lambda each: each.lsn_to, default=None)
+
+
+def _in_history(at_lsn: int, state: TableNow | None) -> TablePart | None:
     head = state.state.head() if state is not None else None
     if state is None or head is None:
         return None

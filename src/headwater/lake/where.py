@@ -26,6 +26,8 @@ class Condition:
     parsed: object = None
     """pyiceberg's own form of it, by which files are chosen; none where their statistics would choose wrongly, so that
     it can only be asked of rows."""
+    form: object = None
+    """The same, always, for who says it in another language."""
 
 
 def condition(text: str, schema: pa.Schema) -> Condition:
@@ -55,7 +57,7 @@ def _conditions(text: str, schema: pa.Schema, columns: frozenset[str] | None) ->
         names = (str(known.find_column_name(each)) for each in extract_field_ids(bound))
         tops = frozenset(_top_level(name, schema) for name in names)
         hidden = _statistics_hide(parsed, [schema.field(top).type for top in tops])
-        return Condition(expression_to_pyarrow(bound, known), tops, None if hidden else parsed)
+        return Condition(expression_to_pyarrow(bound, known), tops, None if hidden else parsed, parsed)
 
     try:
         parsed = parse(text)

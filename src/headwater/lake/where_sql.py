@@ -37,9 +37,9 @@ _PLAIN_TEXT = re.compile(r"[^\\'\x00-\x1f]*")
 
 def sql_of(condition: Condition, schema: pa.Schema) -> str:
     """The condition over columns with the names and types of this schema."""
-    assert isinstance(condition.parsed, BooleanExpression)
+    assert isinstance(condition.form, BooleanExpression)
     known = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
-    return visit(bind(known, condition.parsed, case_sensitive=True), _ToSql(known))
+    return visit(bind(known, condition.form, case_sensitive=True), _ToSql(known))
 
 
 class _ToSql(BoundBooleanExpressionVisitor[str]):
@@ -148,8 +148,6 @@ def _value(value: Any, type_: IcebergType) -> str:
             return f"CAST({value!r}D AS FLOAT)" if isinstance(type_, FloatType) else f"{value!r}D"
         case Decimal() if isinstance(type_, DecimalType):
             return f"CAST('{value}' AS DECIMAL({type_.precision}, {type_.scale}))"
-        case bytes():
-            return f"X'{value.hex()}'"
         case _:
             text = str(value)
             # A session may say how Spark reads backslashes in a text; it cannot say that of bytes.

@@ -10,7 +10,7 @@ NOT HERE What is restored, and the comparison: lake/restoring.py.  The commit: l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,9 @@ class SparkCopying:
         with closing(CopiedTable(self._lake.place.connect, to, shape, commit_id)) as table:
             frame = to_spark(scan, self._spark)
             try:
-                rows = frame.mapInArrow(_task(table.target, commit_id), _DONE).collect()
+                # Under plain names: Spark takes a name with a dot in it for a field of a struct.
+                numbered = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
+                rows = numbered.mapInArrow(_task(table.target, commit_id, frame.columns), _DONE).collect()
             except Exception as error:  # classic, Connect and a JVM that has ended raise nothing in common
                 raise Unavailable(f"the Spark job that copies {scan.topic.name!r} failed: {reason(error)}") from error
             files, given = together(_dones(bytes(row["done"]) for row in rows))
@@ -72,7 +74,7 @@ def _dones(answers: Iterable[bytes]) -> Iterator[LandDone]:
         yield done
 
 
-def _task(target: bytes, commit_id: str) -> Any:
+def _task(target: bytes, commit_id: str, names: Sequence[str]) -> Any:
     def write_each(batches: Iterable[Any]) -> Iterator[Any]:
         # Imported where it runs: a worker gets this function, and finds the rest by its names.
         import pyarrow
@@ -83,7 +85,8 @@ def _task(target: bytes, commit_id: str) -> Any:
 
         context = TaskContext.get()
         assert context is not None
-        done = pack(write_rows(target, commit_id, context.taskAttemptId(), batches))
+        named = (batch.rename_columns(names) for batch in batches)
+        done = pack(write_rows(target, commit_id, context.taskAttemptId(), named))
         yield pyarrow.RecordBatch.from_arrays([pyarrow.array([done], pyarrow.binary())], names=["done"])
 
     return write_each

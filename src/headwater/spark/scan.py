@@ -108,10 +108,8 @@ class _ScanFrame:
     # The table ---------------------------------------------------------------------------------
 
     def _part(self, part: TablePart, columns: pa.Schema, where: Condition | None) -> DataFrame:
-        """Rows of a snapshot in exactly these columns: by the names that they had in it."""
-        looked_at = sorted(where.columns - set(columns.names)) if where is not None else []
-        read = pa.schema([*columns, *(self.scan.wanted.lake.field(name) for name in looked_at)])
-        stored = names_in_snapshot(part.state, part.snapshot_id, read.names)
+        """Rows of a snapshot in these columns, by the names that they had in it; the condition looks at no others."""
+        stored = names_in_snapshot(part.state, part.snapshot_id, columns.names)
         table = catalog_table(self._catalog, part.state.name)
         frame = self.spark.sql(f"SELECT * FROM {table} VERSION AS OF {part.snapshot_id}")
         if not part.whole:
@@ -120,12 +118,10 @@ class _ScanFrame:
             *(
                 # Where a column has its type already, the optimizer takes the cast away again.
                 (F.lit(None) if name is None else F.col(quoted(name))).cast(field.dataType).alias(field.name)
-                for name, field in zip(stored, spark_schema(read), strict=True)
+                for name, field in zip(stored, spark_schema(columns), strict=True)
             )
         )
-        if where is not None:
-            frame = frame.where(sql_of(where, self.scan.wanted.lake))
-        return frame.select(*map(quoted, columns.names)) if looked_at else frame
+        return frame if where is None else frame.where(sql_of(where, self.scan.wanted.lake))
 
     # The log -----------------------------------------------------------------------------------
 
@@ -138,12 +134,10 @@ class _ScanFrame:
         return sum(piece.bytes for pieces in self._pieces for piece in pieces) > _BROADCAST_BYTES_MAX
 
     def _tail(self, columns: pa.Schema, where: Condition | None) -> Iterator[DataFrame]:
-        """The rows of the log, if there are any."""
+        """The rows of the log in these columns, if there are any; the condition looks at no others."""
         if self._pieces:
-            looked_at = sorted(where.columns - set(columns.names)) if where is not None else []
-            read = pa.schema([*columns, *(self.scan.wanted.lake.field(name) for name in looked_at)])
             given = spark_schema(columns)
-            shape = Shape(to_arrow_schema(given), read, where.expression if where is not None else None)
+            shape = Shape(to_arrow_schema(given), columns, where.expression if where is not None else None)
             task = _tail_task(self._pieces, shape, self.scan.topic.name)
             yield self.spark.range(0, len(self._pieces), 1, len(self._pieces)).mapInArrow(task, given)
 

@@ -8,6 +8,7 @@ PROMISE  At least once: a row that was handed out and not committed is handed ou
 ORDER    Rows of a partition come in offset order.  Partitions take turns: the one served longest ago is next.
 LOST     A partition that is lost and regained is read from its committed offset again.  What was handed out of it and
          not committed stays on a list of what was lost until `commit` has named it in a Fenced, or `rewind`.
+TABLE    What the log has let go of is handed out from the topic's table, if it has one, before what the log holds.
 THREADS  One thread at a time, but `close` may come from any.
 NOT HERE Who holds what: groups.py.  Where offsets are stored: the engine.
 """

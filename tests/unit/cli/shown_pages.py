@@ -36,7 +36,7 @@ MASKED = [
     (re.compile(r"hwcut1\.[\w=-]+"), "<cut>"),
     (re.compile(r"\b[0-9a-f]{32}\b|\b(?<=log )[0-9a-f]{8}\b|\b[0-9a-f]{8}-[0-9a-f-]{27}\b"), "<id>"),
     (re.compile(r"\b[0-9a-f]{16}\b"), "<digest>"),
-    (re.compile(r"\b\d{17,19}\b"), "<snapshot>"),
+    (re.compile(r"snapshot \d+"), "snapshot <id>"),
     (re.compile(r"in \d+\.\d+ s\b"), "in <time>"),
     (re.compile(r"\d+ s(?=, \d+ rows?\b)"), "<age>"),
     # A landing: what it took, how large its files are, and how wide the columns are for that.

@@ -53,7 +53,10 @@ def test_a_table_is_restored_and_compared(data: Path) -> None:
 
 
 def test_a_program_is_told_what_was_restored(data: Path) -> None:
-    told = run_json(data, "restore", "orders", "--as-of", "2100-01-01T00:00:00Z", "--to", "lake.now")
+    with hw.open(data, settings=SETTINGS) as log:
+        cut = str(log.cut("orders"))
+
+    told = run_json(data, "restore", "orders", "--as-of", cut, "--to", "lake.now")
 
     assert (told["rows"], told["passed"], told["differences"]) == (4, True, [])
     assert told["offsets"] == {"0": [0, 3]} and told["table"] == "lake.now" and told["cut"].startswith("hwcut1.")

@@ -34,6 +34,7 @@ EVERY_TYPE = pa.schema(
         pa.field("lists", pa.list_(pa.list_(pa.int32()))),
         pa.field("map", pa.map_(pa.string(), NOTES)),
         pa.field("deep", pa.struct([pa.field("d", pa.float64()), pa.field("notes", NOTES)])),
+        pa.field("pair", pa.struct([pa.field("d", pa.float64())])),
         pa.field("we.ird \"n'ame", pa.string()),
     ]
 )
@@ -46,7 +47,7 @@ _ODD: list[dict[str, Any]] = [
         "big": Decimal(10**38 - 1), "text": "é\0'\"", "bin": b"\xff\0", "fixed": b"abcd", "day": date(1, 1, 1),
         "time": datetime.fromisoformat("0001-01-01"), "moment": datetime(9999, 12, 31, tzinfo=UTC),
         "notes": [{"a": 1, "s": None}, None], "lists": [[1], None, []], "map": [("k", None), ("j", [None])],
-        "deep": {"d": float("nan"), "notes": None}, "we.ird \"n'ame": "x" * 40,
+        "deep": {"d": float("nan"), "notes": None}, "pair": {"d": float("nan")}, "we.ird \"n'ame": "x" * 40,
     },
     {
         "bool": False, "int8": 7, "half": float("nan"), "float": float("inf"), "double": -0.0, "dec": Decimal("0.00"),
@@ -71,7 +72,8 @@ FILTERS = [
     "bool", "not bool", "int8 > 5", "int16 < 0", "int32 = 9", "uint8 >= 200", "uint32 <> 9",
     "half > 1", "half is null", "float > 5", "float >= 9", "float < 5", "not float < 5", "float = 'nan'::float",
     "double = 0", "double > 8.5", "double <= 'nan'::double", "double in (9, 10)", "double between 1 and 1e300",
-    "isnan(double)", "float is not null", "deep.d > 5", "deep.d is null", "deep is null",
+    "isnan(double)", "float is not null", "deep.d > 5", "pair.d > 5", "pair.d = 'nan'::double", "deep.d is null",
+    "deep is null",
     "dec < 0", "dec = 9", "big > 9", "text > 'a'", "text = ''", "text like 'z%'", "bin = '\\x7A'::blob",
     "bin = ''::blob",
     "fixed is not null", "day > '2000-01-01'", "time < '2000-01-01'", "moment > '2000-01-01 00:00:00+00'",

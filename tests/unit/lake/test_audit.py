@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -13,13 +13,17 @@ import pytest
 
 import headwater as hw
 from headwater.errors import AuditFailed, Unavailable
+from headwater.ids import Lsn
 from headwater.lake import audit_measure
 from headwater.lake.audit_measure import Asked, LocalMeasure, Looks
-from headwater.lake.audit_report import Offsets, offsets_of
+from headwater.lake.audit_report import LostFile, Offsets, PartitionAudit, TopicAudit, offsets_of
 from headwater.lake.ledger_records import Audited, Landed
-from headwater.lake.work import Digest
+from headwater.lake.view_source import EngineViewSource
+from headwater.lake.work import Column, Digest
+from headwater.settings import LandingSettings
 from tests.unit.lake.audited_lakes import AuditedLake, audited_lakes, ranges, with_value, without
 from tests.unit.lake.delete_files import add_delete_file
+from tests.unit.lake.ledger_entries import erased
 from tests.unit.lake.small_lakes import PLAIN, of_kind, raising
 from tests.unit.lake.test_audit_damage import alter_ledger, erase, named
 
@@ -142,6 +146,16 @@ def test_rows_in_many_blocks_are_named(lake: AuditedLake) -> None:
     lake.change(without(3, 65_535, 65_536, 69_999))
 
     assert ranges(lake.audit().missing) == {0: ((3, 3), (65_535, 65_536), (69_999, 69_999))}
+
+
+def test_a_landing_says_which_offsets_its_rows_have_whatever_works_it_was_made_of(lake: AuditedLake) -> None:
+    for partition in (1, 0, 1):
+        lake.fill(3, partition=partition)
+    lake.round(settings=LandingSettings(commit_threads=1, item_bytes=512))
+    lake.fill(2, partition=1)
+    lake.round()
+
+    assert [each.offsets for each in of_kind(lake, Landed)] == [((0, 0, 2), (1, 0, 5)), ((1, 6, 7),)]
 
 
 # What it lets pass ---------------------------------------------------------------------------------------------------
@@ -272,30 +286,21 @@ def test_a_log_that_says_something_else_than_a_landing_that_was_found_is_told(la
 
 
 def test_a_log_that_was_written_otherwise_is_told_as_the_logs(lake: AuditedLake) -> None:
-    """Rows of the log under a checksum that holds are others than landed: table and ledger agree."""
+    """Rows of the log, under checksums that hold, are others than landed: table and ledger agree."""
     lake.land(5)
-    words = audit_measure.row_words
-
-    class Otherwise(Counting):
-        pass
-
-    told = lake.audit(source=other_rows(lake), measure=Otherwise())
-
-    assert named(told) == {} and words is audit_measure.row_words
-    [of_the_log] = told.findings
-    assert of_the_log.startswith("log: its rows of partition 0, offsets 0..65535 are not those that landed: 0..4")
-
-
-def other_rows(lake: AuditedLake) -> Any:
-    """A log of the same offsets and LSNs, on shard 5: every row of it has another word."""
-    from headwater.lake.view_source import EngineViewSource
 
     class Elsewhere(EngineViewSource):
+        """The same offsets and LSNs, on shard 5: every row has another word."""
+
         @property
         def shard(self) -> int:
             return 5
 
-    return Elsewhere(lake.log._engine, str(lake.folder))
+    told = lake.audit(source=Elsewhere(lake.log._engine, str(lake.folder)))
+
+    assert named(told) == {}
+    [of_the_log] = told.findings
+    assert of_the_log == "log: its rows of partition 0, offsets 0..65535 are not those that landed: 0..4"
 
 
 def test_where_the_table_cannot_tell_how_far_it_has_come_its_rows_are_compared_all_the_same(lake: AuditedLake) -> None:
@@ -331,6 +336,101 @@ def test_a_mark_without_a_digest_is_told(lake: AuditedLake) -> None:
         table.append(lake.rows().slice(0, 0), snapshot_properties={**wrong, "headwater.digest": "none"})
 
     assert lake.audit().findings[0].startswith("history: the mark of a landing has no digest")
+
+
+def test_a_stamp_is_a_landing_of_nothing(lake: AuditedLake) -> None:
+    lake.land(5)
+    head = lake.state().head()
+    assert head is not None
+    mark = {key: each for key, each in head.summary.items() if key.startswith("headwater.")}
+    stamp = {"headwater.rows": "0", "headwater.lsn-from": mark["headwater.lsn-to"], "headwater.commit-id": "s"}
+    with lake.native() as table:
+        table.append(lake.rows().slice(0, 0), snapshot_properties={**mark, **stamp})
+
+    assert lake.audit().passed
+
+
+def test_a_landing_of_columns_that_no_schema_knows_is_counted(lake: AuditedLake) -> None:
+    lake.land(5)
+    forget_blocks(lake)
+    alter_ledger(lake, lambda landed: msgspec.structs.replace(landed, columns=(Column(999, "", ""),)), 0)
+
+    assert lake.audit().passed
+    lake.forgetful = True
+    assert lake.audit().passed
+    lake.change(without(1))
+    assert lake.audit().findings == ("4 of 5 rows after lsn 0 and up to lsn 3 are there",)
+
+
+def test_a_measure_that_says_what_was_there_before_does_not_hide_a_row_that_is_gone(lake: AuditedLake) -> None:
+    lake.land(5)
+    before = lake.state().head()
+    assert before is not None
+
+    class Old(LocalMeasure):
+        def digest(self, asked: Asked) -> Digest:
+            return super().digest(replace(asked, snapshot_id=before.snapshot_id))
+
+    lake.change(without(1))
+
+    assert lake.audit(measure=Old(Looks().at)).findings == ("it holds 4 rows, and owes 5",)
+
+
+def test_an_erasure_of_no_rows_that_is_not_finished_is_nothing(lake: AuditedLake) -> None:
+    lake.land(5)
+    topic_id = lake.record("orders").topic_id.hex()
+    lake.ledger.record([msgspec.structs.replace(erased(3, rows=0), topic_id=topic_id)])
+
+    assert lake.audit().passed
+
+
+def break_log(lake: AuditedLake, place: int) -> None:
+    """A byte of the frame with this row is another."""
+    lsn = Lsn(lake.rows()["_hw_lsn"][place].as_py())
+    placed = lake.log._engine.shard.log.device.placed(lsn)
+    found = placed.index.place_of(lsn)
+    assert found is not None
+    segment = lake.folder / "log" / placed.name
+    content = bytearray(segment.read_bytes())
+    content[found.position + 128 + 20] ^= 1
+    segment.write_bytes(bytes(content))
+
+
+def test_a_log_that_is_damaged_is_told_once_and_the_ledger_is_asked(lake: AuditedLake) -> None:
+    lake.land(5)
+    lake.log["orders"].alter(add={"note": pa.string()})
+    lake.land(3)
+    break_log(lake, 0)
+
+    [broken] = lake.audit().findings
+
+    assert broken.startswith("log: ") and "cannot be read" in broken
+
+
+def test_rows_of_the_log_that_cannot_be_read_are_told(lake: AuditedLake) -> None:
+    """Where the index alone says how many there are, it is found by who reads them."""
+    lake.land(5)
+    break_log(lake, 0)
+
+    [broken] = lake.audit().findings
+    assert broken.startswith("log: rows of the log cannot be read")
+    forget_blocks(lake)
+    assert lake.audit().findings[0].startswith("log: rows of the log cannot be read")
+
+
+def test_what_is_wrong_is_told_in_lines() -> None:
+    partition = PartitionAudit(
+        0, 3, "0" * 16, extra=Offsets(1, ((7, 7),)), doubled=Offsets(1, ((2, 2),)), altered_blocks=Offsets(8, ((0, 7),))
+    )
+    told = TopicAudit("a", "t", partitions=(partition,), lost_files=(LostFile("f", 3, 4, 9),))
+
+    assert list(told.told()) == [
+        "lost: f, 3 rows, lsn 5..9",
+        "partition 0: extra: offset 7",
+        "partition 0: doubled: offset 2",
+        "partition 0: altered: a row among offsets 0..7",
+    ]
+    assert ranges(told.extra) == {0: ((7, 7),)} and ranges(told.doubled) == {0: ((2, 2),)}
 
 
 def test_another_topics_table_is_halted(lake: AuditedLake) -> None:

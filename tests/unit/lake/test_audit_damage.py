@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.ids import Lsn
 from headwater.lake.audit_measure import arrow_columns
 from headwater.lake.audit_report import TopicAudit
 from headwater.lake.digest import digest_of
@@ -331,26 +330,3 @@ def test_a_history_in_which_a_landing_does_not_follow_the_one_before_is_told(lak
 
 def _fields(mark: Mark) -> dict[str, Any]:
     return {name: getattr(mark, name) for name in Mark.__dataclass_fields__}
-
-
-# The log -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_log_that_is_damaged_is_told_and_the_ledger_is_asked(tmp_path: Path) -> None:
-    for lake in audited_lakes(tmp_path):
-        lake.orders()
-        lake.land(5, 3)
-        lsn = Lsn(lake.rows()["_hw_lsn"][5].as_py())
-        placed = lake.log._engine.shard.log.device.placed(lsn)
-        place = placed.index.place_of(lsn)
-        assert place is not None
-        segment = lake.folder / "log" / placed.name
-        content = bytearray(segment.read_bytes())
-        content[place.position + 128 + 20] ^= 1
-        segment.write_bytes(bytes(content))
-
-        told = lake.audit()
-
-        assert named(told) == {} and not told.passed
-        [broken] = told.findings
-        assert broken.startswith("log: ") and "cannot be read" in broken

@@ -224,6 +224,30 @@ def test_rows_that_a_delete_file_hides_go_from_the_data_file_too(tmp_path: Path)
         assert [part.digest.rows for part in lake.receipts()[0].parts] == [1]
 
 
+def test_rows_that_a_delete_file_hides_do_not_come_back_with_the_file_that_is_made_again(tmp_path: Path) -> None:
+    with people(tmp_path) as lake:
+        lake.land(MARKED, "ann", "bob")
+        table = lake.native()
+        table.delete("name = 'first'")
+        add_delete_file(table.refresh(), place=1)
+
+        lake.erase(f"name = '{MARKED}'")
+
+        assert lake.names() == ["bob"]
+
+
+def test_files_that_say_nothing_of_their_offsets_are_looked_into(tmp_path: Path) -> None:
+    with people(tmp_path) as lake:
+        with lake.native().transaction() as change:
+            change.set_properties({"write.metadata.metrics.default": "none"})
+        lake.land("ann", MARKED)
+
+        report = lake.erase(f"name = '{MARKED}'")
+
+        assert report.outcome == "complete" and lake.names() == ["ann", "first"]
+        assert lake.files_with(MARKED) == []
+
+
 def test_a_row_that_its_owner_deleted_in_the_table_goes_from_the_log_and_from_what_manifests_say(
     tmp_path: Path,
 ) -> None:

@@ -69,12 +69,14 @@ def test_a_merge_that_is_under_way_cannot_bring_an_erased_key_back(tmp_path: Pat
         lake.land(MARKED, "ann", ids=[7, 8])
         beside = lake.lake
         merging = Merging(beside.place.connect, beside.ledger, clock=beside.clock, entropy=beside.entropy)
+        just_begun = lake.begun_merge(merging)
         plan = lake.begun_merge(merging)
         mark = lake.merged(plan)
 
         report = lake.erase("id = 7")
 
         assert report.outcome == "complete"
+        assert just_begun.branch not in lake.state(STATE).branches
         with pytest.raises(Unavailable, match="made no snapshot of its own"):
             merging.finish(plan, mark)
         assert lake.files_with(MARKED) == []

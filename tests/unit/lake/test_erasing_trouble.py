@@ -17,8 +17,11 @@ from headwater.lake import erased_snapshots, erasing, log_erasing, table_erasing
 from headwater.lake.erased_snapshots import snapshots_showing
 from headwater.lake.erasing import ATTEMPTS_MAX
 from headwater.lake.file_cache import FileCache
+from headwater.lake.iceberg_tables import CommitRequest
 from headwater.lake.ledger_records import Kept
+from headwater.lake.mark import mark_in_summary
 from headwater.lake.offset_runs import OffsetRuns
+from headwater.lake.table_erasing import Rewrite, stage_erasure
 from headwater.lake.tables import CommitRefused, CommitUncertain
 from headwater.lake.work import Digest
 from headwater.log.rewrite import rewrite_segment
@@ -78,9 +81,10 @@ def test_wherever_it_dies_the_next_erasure_of_the_topic_finishes_it(
             with pytest.raises(Crash):
                 lake.erase(f"name = '{value}'")
             assert lake.names() in (kept, sorted([*kept, value])), at
-            assert lake.log.audit("people").passed, (at, lake.log.audit("people"))
 
             intended = len(lake.receipts()) > known
+            if intended and not lake.receipts()[-1].done:
+                assert lake.log.audit("people").passed, at
             report = lake.erase("name = 'nobody'" if intended else f"name = '{value}'")
 
             assert report.outcome == "complete", (at, report)
@@ -152,6 +156,27 @@ def test_an_erasure_that_other_commits_come_before_each_time_is_given_up_and_can
         assert lake.files_with(MARKED) == []
 
 
+def test_the_commit_is_conditional_on_the_head_the_schema_and_the_partitioning_that_were_read(tmp_path: Path) -> None:
+    with people(tmp_path) as lake:
+        lake.land("ann")
+        state = lake.state()
+        head = state.head()
+        assert head is not None
+        mark = mark_in_summary(head.summary)
+        assert mark is not None
+
+        staged = stage_erasure(state, Rewrite(), mark)
+
+        assert isinstance(staged.native, CommitRequest)
+        told = [each.model_dump(mode="json", by_alias=True) for each in staged.native.requirements]
+        assert told == [
+            {"type": "assert-table-uuid", "uuid": state.uuid},
+            {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": head.snapshot_id},
+            {"type": "assert-current-schema-id", "current-schema-id": state.schema_id},
+            {"type": "assert-default-spec-id", "default-spec-id": state.spec_id},
+        ]
+
+
 def test_a_commit_of_which_nobody_knows_is_looked_for_in_the_table(tmp_path: Path) -> None:
     with people(tmp_path) as lake:
         lake.land("ann", MARKED)
@@ -207,6 +232,9 @@ def test_a_tag_of_the_tables_owner_is_named_and_when_it_is_gone_the_next_erasure
         assert report.outcome == "incomplete" and lake.names() == ["ann", "first"]
         assert "is kept for the branch 'trial' of the table's owner" in report.left[0]
         assert "not finished: crm.people: snapshot" in str(report)
+        # What the owner keeps is whole.
+        tagged = table.scan(snapshot_id=table.current_snapshot().snapshot_id).to_arrow()
+        assert sorted(tagged["name"].to_pylist()) == ["ann", "first", MARKED]
         lake.native().manage_snapshots().remove_branch("trial").commit()
         again = lake.erase(f"name = '{MARKED}'")
         assert again.outcome == "incomplete" and "the tag 'audited'" in again.left[0] and not again.finished

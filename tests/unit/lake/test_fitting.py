@@ -198,6 +198,18 @@ def test_names_that_differ_only_in_case_are_a_halt() -> None:
         fitting(table(field("ID", LONG)), field("id", LONG))
 
 
+def test_a_column_that_was_dropped_or_renamed_is_not_added_as_another_one() -> None:
+    """What has landed under its old id would be null from then on, and nobody would be told."""
+    before = table(field("id", LONG), field("amount", LONG))
+    now = Schema(*(each for each in before.schema().fields if each.name != "amount"), schema_id=1)
+    renamed = before.model_copy(update={"schemas": [before.schema(), now], "current_schema_id": 1})
+
+    with pytest.raises(LandingHalted, match="amount: its owner dropped or renamed it") as halted:
+        fitting(renamed, field("id", LONG), field("amount", LONG))
+
+    assert halted.value.cause == "schema"
+
+
 def test_a_new_column_cannot_have_the_name_of_a_partition() -> None:
     present = table(field("at", pa.timestamp("us")), spec=[("at", "day", "at_day")])
 

@@ -85,7 +85,7 @@ def test_new_landings_go_on_where_the_tables_end(lost: LostLog) -> None:
         marks = lost.marks(table)
         assert all(later.lsn_from == earlier.lsn_to for earlier, later in pairwise(marks)), "L1"
         assert [mark.log_id == report.log_id for mark in marks] == [False, False, True, True]
-        assert (marks[2].rows, marks[2].lsn_to) == (0, N - 1)
+        assert (marks[2].rows, marks[2].lsn_to, marks[2].chain) == (0, N - 1, "")
 
 
 def test_the_ledger_begins_with_what_was_taken_over(lost: LostLog) -> None:
@@ -269,7 +269,8 @@ def test_topic_numbers_that_were_given_out_are_not_given_out_again(lost: LostLog
 
     with lost.open() as log:
         assert log._engine.topic("late").number == number
-        assert log.topic("new", schema={"x": int}) and log._engine.topic("new").number == number + 1
+        log.topic("new", schema={"x": int})
+        assert log._engine.topic("new").number == number + 1
 
 
 # ------------------------------------------------------------------------------------------------------ which log
@@ -372,8 +373,9 @@ def unproven(lost: LostLog, name: str) -> None:
         old = table.properties["headwater.landed.main"].replace('"max-row-lsn": ', '"max-row-lsn": 9')
         table.append(table.scan().to_arrow())
         table = tables.catalog.load_table(name)
-        head = table.current_snapshot().snapshot_id
-        gone = [each.snapshot_id for each in table.snapshots() if each.snapshot_id != head]
+        head = table.current_snapshot()
+        assert head is not None
+        gone = [each.snapshot_id for each in table.snapshots() if each.snapshot_id != head.snapshot_id]
         table.maintenance.expire_snapshots().by_ids(gone).commit()
     lost.change_properties(name, **{"landed.main": old})
 
@@ -411,6 +413,7 @@ def test_a_dry_run_makes_nothing_and_touches_no_table(lost: LostLog) -> None:
     report = lost.restore(dry_run=True)
 
     assert report.dry_run and [topic.rows for topic in report.topics] == [None, None]
+    assert str(report).startswith("Would restore orders, customers: ")
     assert lost.marks("lake.orders") == before
     assert list(lost.folder.iterdir()) == []
 
@@ -428,16 +431,37 @@ def test_the_lost_log_cannot_land_any_more_when_it_turns_up_again(lost: LostLog,
     }
 
 
-def test_a_table_that_lost_a_column_of_ours_halts_the_restore(lost: LostLog) -> None:
+def without_offsets(lost: LostLog) -> None:
     with (
         closing(lost.tables()) as tables,
-        tables.catalog.load_table("lake.orders").update_schema(allow_incompatible_changes=True) as change,
+        tables.catalog.load_table("crm.customers_changes").update_schema(allow_incompatible_changes=True) as change,
     ):
         change.delete_column("_hw_offset")
+
+
+def test_a_table_that_lost_a_column_of_ours_halts_before_any_table_is_touched(lost: LostLog) -> None:
+    without_offsets(lost)
     lost.lose()
 
+    for dry_run in (True, False):
+        with pytest.raises(LandingHalted, match="_hw_offset"):
+            lost.restore(dry_run=dry_run)
+
+    assert len({mark.log_id for mark in lost.marks("lake.orders")}) == 1
+
+
+def test_a_table_that_loses_a_column_of_ours_meanwhile_halts(lost: LostLog) -> None:
+    lost.lose()
+    met: list[int] = []
+
+    def commit(tables: IcebergTables, staged: Staged) -> None:
+        if not met:
+            met.append(1)
+            without_offsets(lost)
+        tables.commit(staged)
+
     with pytest.raises(LandingHalted, match="_hw_offset"):
-        lost.restore()
+        lost.restoring(connect=lambda: Met(lost, commit)).restore()
 
 
 def test_another_restore_in_the_same_directory_is_told_to_wait(lost: LostLog) -> None:
@@ -591,6 +615,30 @@ def test_a_restore_that_dies_anywhere_is_finished_by_the_next_and_nothing_can_be
     assert sum(isinstance(record, Restored) for record in lost.ledger()) == 2
 
 
+def test_a_second_restore_that_dies_is_finished_here_or_begun_anew_elsewhere(lost: LostLog, tmp_path: Path) -> None:
+    # The first took over only a part of the tables, so that the second meets those of two logs.
+    lost.lose()
+    lost.restore(namespaces=["lake"])
+    lost.lose()
+    met: list[int] = []
+
+    def commit(tables: IcebergTables, staged: Staged) -> None:
+        met.append(1)
+        if len(met) > 1:
+            raise Dies
+        tables.commit(staged)
+
+    with pytest.raises(Dies):
+        lost.restoring(connect=lambda: Met(lost, commit)).restore()
+
+    elsewhere = LostLog(tmp_path, seed=9)
+    elsewhere.folder = tmp_path / "elsewhere"
+    assert len(elsewhere.restore(dry_run=True).log_ids_before) == 3
+    report = lost.restore()
+    assert report.continued and [topic.rows for topic in report.topics] == [11, 3]
+    assert {lost.marks(table)[-1].log_id for table in ("lake.orders", "crm.customers_changes")} == {report.log_id}
+
+
 def test_a_log_that_was_begun_meanwhile_is_never_cleared(lost: LostLog) -> None:
     lost.lose()
     with pytest.raises(Dies):
@@ -675,3 +723,4 @@ def test_the_front_door_takes_a_directory_and_a_catalog(lost: LostLog) -> None:
     report = restore_log(str(lost.folder), catalog=catalog, settings=SETTINGS)
 
     assert (report.directory, report.rows) == (str(lost.folder), 14)
+    assert str(report) == f"Restored orders, customers: log {report.log_id} from lsn {N} on, in {lost.folder}"

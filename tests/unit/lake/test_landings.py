@@ -10,7 +10,7 @@ import pytest
 from headwater.clock import ManualClock
 from headwater.lake.landings import LedgerLandings
 from headwater.lake.ledger import Ledger
-from headwater.lake.ledger_records import Decided, HaltedLanding, Landed, LedgerRecord, Verified
+from headwater.lake.ledger_records import Audited, Decided, HaltedLanding, Landed, LedgerRecord, Verified
 from headwater.storage.simulated import SimulatedFiles
 from tests.unit.topics.keyed_logs import keyed_topic
 
@@ -127,4 +127,35 @@ def test_records_that_came_since_are_seen() -> None:
 
     ledger_on(files).record(LANDED)
 
+    assert landings.verified_lsn(TOPIC) == 20
+
+
+def audited(lsn_to: int, *, passed: bool = True) -> Audited:
+    return Audited(
+        topic_id=TOPIC_ID, table="lake.t", table_uuid="u", snapshot=1, lsn_to=lsn_to, rows=1, full=True, passed=passed,
+        at_us=300,
+    )  # fmt: skip
+
+
+def test_where_an_audit_comes_first_nothing_counts_above_what_it_passed_over() -> None:
+    ledger = ledger_on(SimulatedFiles())
+    ledger.record(LANDED)
+    landings = LedgerLandings(ledger, audit_first=True)
+
+    assert landings.verified_lsn(TOPIC) == 0 and landings.verified_before(TOPIC, 10**9) is None
+    ledger.record([audited(15)])
+    assert landings.verified_lsn(TOPIC) == 15 and landings.verified_before(TOPIC, 10**9) == (15, 200)
+    assert landings.verified_before(TOPIC, 150) == (10, 100)
+    ledger.record([audited(30)])
+    assert landings.verified_lsn(TOPIC) == 20, "it was not verified above that"
+
+
+def test_an_audit_that_failed_lets_go_of_nothing_until_one_passes() -> None:
+    ledger = ledger_on(SimulatedFiles())
+    ledger.record([*LANDED, audited(20), audited(20, passed=False)])
+    landings = LedgerLandings(ledger, audit_first=True)
+
+    assert landings.verified_lsn(TOPIC) == 0 and landings.verified_before(TOPIC, 10**9) is None
+    assert LedgerLandings(ledger).verified_lsn(TOPIC) == 20
+    ledger.record([audited(20)])
     assert landings.verified_lsn(TOPIC) == 20

@@ -42,6 +42,17 @@ def test_what_was_recorded_is_in_the_state() -> None:
     assert ledger.state().topic(TOPIC).verified == [(10, 50)]
 
 
+def test_records_are_told_from_the_first_as_they_were_written() -> None:
+    ledger = ledger_on(SimulatedFiles())
+    written = [begun("c10"), landed(0, 10), verified(10, at_us=50)]
+
+    ledger.record(written[:2])
+    ledger.record(written[2:])
+
+    assert list(ledger.records()) == written
+    assert list(ledger_on(SimulatedFiles()).records()) == []
+
+
 def test_a_ledger_that_was_never_written_says_nothing_and_makes_no_file() -> None:
     files = SimulatedFiles()
 

@@ -291,10 +291,20 @@ def test_rows_of_a_topic_without_a_table_that_went_since_a_cut_make_it_expire(wo
     world.resolver.at([PLAIN], cut)
     world.rows = 4
 
-    with pytest.raises(CutExpired, match="were cleaned up") as expired:
+    with pytest.raises(CutExpired, match="cleaned up"):
+        world.resolver.at([PLAIN], cut)
+    world.durable = 12
+    with pytest.raises(CutExpired, match="cleaned up"):
         world.resolver.at([PLAIN], cut)
 
-    assert (expired.value.facts["rows_then"], expired.value.facts["rows_now"]) == (5, 4)
+
+def test_an_lsn_of_a_topic_without_a_table_is_shown_only_where_nothing_went(world: World) -> None:
+    assert world.resolver.at_lsn([PLAIN], 4).plans[2].tail == (0, 4)
+    world.holds_everything = False
+
+    with pytest.raises(CutExpired, match="cleaned up"):
+        world.resolver.at_lsn([PLAIN], 4)
+    assert world.resolver.now([PLAIN]).plans[2].tail == (0, 10)
 
 
 def test_changes_past_their_retention_make_an_old_point_expire(world: World) -> None:
@@ -325,3 +335,22 @@ def test_a_merge_and_its_retention_between_two_looks_do_not_make_now_expire(worl
     plan = world.resolver.now([CUSTOMERS]).plans[1]
 
     assert plan.base is not None and plan.base.lsn_to == 8 and plan.tail == (8, 10)
+
+
+def test_tables_that_do_not_agree_however_often_they_are_loaded_make_now_expire(world: World) -> None:
+    world.tables = {
+        "lake.customers": state(snapshot(1, lsn=4)),
+        "lake.customers_changes": state(snapshot(2, lsn=8), properties={FORGOTTEN: "8"}),
+    }
+
+    with pytest.raises(CutExpired, match="past their retention"):
+        world.resolver.now([CUSTOMERS])
+
+    assert 2 <= world.looks.count("load lake.customers") <= 10
+
+
+def test_changes_that_are_not_there_yet_are_asked_for_once(world: World) -> None:
+    world.tables = {}
+
+    assert world.resolver.now([CUSTOMERS]).plans[1].tail == (0, 10)
+    assert world.looks.count("load lake.customers_changes") == 1

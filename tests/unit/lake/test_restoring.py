@@ -40,7 +40,8 @@ def restored(lake: SmallLake, name: str = "orders", *, as_of: Any = None, to: st
 def rows(lake: SmallLake, table: str = TO) -> list[dict[str, Any]]:
     with closing(lake.place.connect()) as tables:
         found = tables.catalog.load_table(table).scan().to_arrow()
-    return found.sort_by([("_hw_lsn", "ascending"), ("_hw_offset", "ascending")]).to_pylist()
+    told: list[dict[str, Any]] = found.sort_by([("_hw_lsn", "ascending"), ("_hw_offset", "ascending")]).to_pylist()
+    return told
 
 
 def test_a_topic_is_restored_as_it_was_at_an_lsn_with_the_columns_of_the_log(lake: SmallLake) -> None:
@@ -55,6 +56,7 @@ def test_a_topic_is_restored_as_it_was_at_an_lsn_with_the_columns_of_the_log(lak
     report = restored(lake, as_of=before)
 
     assert report.passed and report.differences() == [] and report.rows == 5
+    assert str(report) == f"PASS orders as of lsn {int(before)}: 5 rows in copies.orders"
     report.raise_for_status()
     found = rows(lake)
     assert [row["x"] for row in found] == [0, 1, 2, 3, 4]
@@ -113,7 +115,9 @@ def test_a_keyed_topic_is_restored_as_its_state_at_the_point(lake: SmallLake) ->
 def test_a_topic_without_a_table_is_restored_from_the_log(lake: SmallLake) -> None:
     lake.log.topic("notes", schema={"x": int}).append([{"x": 1}])
 
-    assert restored(lake, "notes").rows == 1
+    report = restored(lake, "notes")
+
+    assert str(report) == f"PASS notes as of lsn {report.lsn}: 1 row in copies.orders"
 
 
 def test_a_point_without_rows_gives_an_empty_table(lake: SmallLake) -> None:
@@ -150,6 +154,15 @@ def test_rows_that_were_there_before_the_topic_are_restored_too(lake: SmallLake)
     assert report.passed and report.rows == 4
     assert report.restored.offsets == {-1: (-1, -1), 0: (0, 1)}
     assert sorted(row["x"] for row in rows(lake)) == [-2, -1, 0, 1]
+
+
+def test_a_restored_table_is_partitioned_as_the_topics_own(lake: SmallLake) -> None:
+    lake.topic("orders", partition_by="x")
+    lake.append("orders", 3)
+
+    assert restored(lake).passed
+    with closing(lake.place.connect()) as tables:
+        assert sorted(each.file.partition[0] for each in tables.catalog.load_table(TO).scan().plan_files()) == [0, 1, 2]
 
 
 def test_many_rows_go_into_more_files_than_one(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,6 +313,7 @@ def test_a_table_that_reads_back_otherwise_fails_by_block(lake: SmallLake) -> No
         "partition 0, offsets 0 to 65535: rows are altered",
         "partition 0, offsets 65536 to 131071: 0 rows were given and 3 are there",
     ]
+    assert str(report).startswith("FAIL orders as of lsn") and "rows are altered" in str(report)
     with pytest.raises(Halted, match="rows are altered"):
         report.raise_for_status()
 

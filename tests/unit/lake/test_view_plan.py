@@ -187,13 +187,14 @@ def test_a_keyed_topic_that_nobody_merged_is_its_changes_and_the_log() -> None:
     plan = plan_keyed(9, None, table(snapshot(1, lsn=6), lsn=6))
 
     assert plan.base is None
-    assert shown(plan) == [(1, 0, 6, True, True)] and plan.tail == (6, 9)
+    assert shown(plan) == [(1, 0, 6, False, False)] and plan.tail == (6, 9)
 
 
 def test_a_keyed_topic_of_which_nothing_has_landed_is_the_log() -> None:
     plan = plan_keyed(9, None, None)
 
     assert plan.parts == () and plan.tail == (0, 9)
+    assert plan_keyed(9, None, table()).tail == (0, 9)
 
 
 def test_a_keyed_topic_is_its_state_the_changes_after_it_and_the_log() -> None:
@@ -226,38 +227,71 @@ def test_where_no_state_is_old_enough_all_changes_are_read() -> None:
     plan = plan_keyed(2, table(snapshot(3, 1, lsn=8), lsn=8), table(snapshot(9, lsn=8), lsn=8))
 
     assert plan.base is None
-    assert shown(plan) == [(9, 0, 2, False, True)]
+    assert shown(plan) == [(9, 0, 2, False, False)]
 
 
 def test_where_a_state_that_begins_the_history_is_too_new_all_changes_are_read() -> None:
     assert plan_keyed(2, table(snapshot(3, lsn=8), lsn=8), table(snapshot(9, lsn=8), lsn=8)).base is None
 
 
-def test_a_cut_reads_its_own_state_while_it_is_there() -> None:
+CUT = TopicCut(TOPIC_ID, snapshot=9, landed_lsn=6, state_snapshot=1, merged_lsn=4)
+"""State up to 4, changes up to 6."""
+
+
+def test_a_cut_reads_its_own_state_and_its_own_changes_while_they_are_there() -> None:
     state = table(snapshot(1, lsn=4), snapshot(3, 1, lsn=6), lsn=6)
-    cut = TopicCut(TOPIC_ID, snapshot=9, landed_lsn=6, state_snapshot=1, merged_lsn=4)
+    changes = table(snapshot(9, lsn=6), snapshot(10, 9, lsn=8), lsn=8, forgotten=6)
 
-    plan = plan_keyed(7, state, table(snapshot(9, lsn=8), lsn=8), cut)
+    plan = plan_keyed(7, state, changes, CUT)
 
-    assert shown(plan) == [(1, 0, 4, True, True), (9, 4, 7, False, False)]
+    assert shown(plan) == [(1, 0, 4, True, True), (9, 4, 6, False, False), (10, 6, 7, False, False)]
+
+
+def test_a_cut_that_was_taken_before_the_first_merge_reads_its_own_changes() -> None:
+    cut = TopicCut(TOPIC_ID, snapshot=9, landed_lsn=6)
+    changes = table(snapshot(9, lsn=6), snapshot(10, 9, lsn=8), lsn=8, forgotten=6)
+
+    plan = plan_keyed(6, table(snapshot(1, lsn=8), lsn=8), changes, cut)
+
+    assert plan.base is None and shown(plan) == [(9, 0, 6, False, False)] and plan.tail == (6, 6)
+
+
+def test_a_cut_whose_changes_were_behind_its_state_reads_nothing_of_them() -> None:
+    # The state was loaded first, and merged in between what the changes showed before.
+    cut = TopicCut(TOPIC_ID, snapshot=9, landed_lsn=4, state_snapshot=1, merged_lsn=6)
+
+    plan = plan_keyed(7, table(snapshot(1, lsn=6), lsn=6), table(snapshot(9, lsn=4), lsn=4), cut)
+
+    assert plan.base is not None and plan.base.lsn_to == 6 and plan.tail == (6, 7)
+    assert all(part.lsn_from >= part.lsn_to for part in plan.tables)
 
 
 def test_a_cut_whose_state_is_gone_reads_the_newest_that_is_old_enough() -> None:
-    state = table(snapshot(3, 1, lsn=6), lsn=6)
-    cut = TopicCut(TOPIC_ID, snapshot=9, landed_lsn=6, state_snapshot=1, merged_lsn=4)
-
-    plan = plan_keyed(7, state, table(snapshot(9, lsn=8), lsn=8), cut)
+    plan = plan_keyed(7, table(snapshot(3, 1, lsn=6), lsn=6), table(snapshot(9, lsn=8), lsn=8), CUT)
 
     assert shown(plan) == [(3, 0, 6, True, True), (9, 6, 7, False, False)]
 
 
-def test_a_cut_whose_state_is_older_than_the_changes_reads_a_newer_state() -> None:
+def test_a_cut_whose_state_table_is_gone_reads_all_changes() -> None:
+    plan = plan_keyed(7, None, table(snapshot(9, lsn=8), lsn=8), CUT)
+
+    assert shown(plan) == [(9, 0, 7, False, False)]
+
+
+def test_a_cut_whose_state_is_older_than_the_changes_that_are_left_reads_a_newer_state() -> None:
     state = table(snapshot(1, lsn=4), snapshot(3, 1, lsn=6), lsn=6)
-    cut = TopicCut(TOPIC_ID, snapshot=9, landed_lsn=6, state_snapshot=1, merged_lsn=4)
 
-    plan = plan_keyed(7, state, table(snapshot(9, lsn=8), lsn=8, forgotten=5), cut)
+    plan = plan_keyed(7, state, table(snapshot(10, lsn=8), lsn=8, forgotten=5), CUT)
 
-    assert shown(plan) == [(3, 0, 6, True, True), (9, 6, 7, False, False)]
+    assert shown(plan) == [(3, 0, 6, True, True), (10, 6, 7, False, False)]
+
+
+def test_a_cut_reads_its_own_state_though_mains_history_no_longer_leads_to_it() -> None:
+    state = table(snapshot(1, lsn=4), snapshot(3, 2, lsn=8), lsn=8)
+
+    plan = plan_keyed(7, state, table(snapshot(10, lsn=8), lsn=8, forgotten=4), CUT)
+
+    assert shown(plan) == [(1, 0, 4, True, True), (10, 4, 7, False, False)]
 
 
 def test_where_the_changes_before_a_point_are_past_their_retention_it_has_expired() -> None:
