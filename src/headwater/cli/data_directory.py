@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LOG = "log"
 JOURNAL = "journal"
+CATALOG, LAKE = "catalog.db", "lake"
 LEDGER = "ledger"
 SETTINGS_FILE = "headwater.toml"
 
@@ -117,10 +118,16 @@ def locate(given: Path | None) -> Path:
 def require_topics(data: Path) -> None:
     """InvalidRequest where no log was ever begun, so that a wrong name does not become an empty directory."""
     files = DiskFiles(data)
-    if not (files.list(JOURNAL) or files.list(LOG)):
+    if files.list(JOURNAL) or files.list(LOG):
+        return
+    quoted = shlex.quote(str(data))
+    if {CATALOG, LAKE} & set(files.list("")):
+        # Whoever began a log here would begin another one than the tables are of.
         raise InvalidRequest(
-            f"{data} holds no log; `headwater topic create NAME --data {shlex.quote(str(data))}` begins one"
+            f"{data} holds tables and no log: if that was lost, `headwater log restore {quoted} --from-lake` makes one "
+            "from them"
         )
+    raise InvalidRequest(f"{data} holds no log; `headwater topic create NAME --data {quoted}` begins one")
 
 
 def _from_settings_file() -> Path | None:

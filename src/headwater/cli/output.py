@@ -141,9 +141,11 @@ def counted(count: int, noun: str) -> str:
 
 
 def lsn_range(first: int, last: int) -> str:
-    """`5`, `5 to 7`, or a dash where no LSN is meant."""
+    """`5`, `5 to 7`, or a dash where no LSN is meant; a log without a frame says with which it will begin."""
     if not last:
         return "-"
+    if first > last:
+        return f"none, from {first} on"
     return f"{first}" if first == last else f"{first} to {last}"
 
 

@@ -357,6 +357,8 @@ class LandedAudit:
                 f"log: its rows of {where} are not those that landed: {named or 'which is not known'}"
             )
             return BlockFinding(place)
+        if differs and len(finding.missing) and not log:
+            self._notes.append(f"{where}: whether rows that are there are altered too, only the log could tell")
         if differs and log_differs and not finding.found:
             self._findings.append(
                 f"ledger: what it says of {where} is neither what the table holds nor what the log does"

@@ -8,6 +8,7 @@ NOT HERE What it is compared with: audit.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,10 +39,15 @@ class LogWitness:
         self.names = frozenset((*unpack_schema(topic.schemas[-1]).names, *SYSTEM_COLUMNS.names, OPERATION_COLUMN.name))
         """The columns that its rows have."""
 
+    @cached_property
+    def _first_lsn(self) -> int:
+        """Where the log begins; it is held while it is asked."""
+        segments = self._source.segments()
+        return segments[0].first_lsn if segments else 1 << 62
+
     def holds(self, landing: Owed) -> bool:
         """Whether it has every row of a landing that is owed."""
-        segments = self._source.segments()
-        if not segments or segments[0].first_lsn > landing.lsn_to:
+        if self._first_lsn > landing.lsn_to:
             return False
         held = self._source.rows_between(self._topic.number, landing.lsn_from, landing.lsn_to)
         return held == landing.rows - landing.erased

@@ -13,6 +13,7 @@ NOT HERE What the table holds: audit_measure.py.  What the two differ in: audit_
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -200,15 +201,21 @@ def _erased_from(
     doubtful: set[Place] = set()
     parts: list[ErasedPart] = []
     gone: dict[str, int] = {}
+    by_place: dict[Place, set[str]] = {}
+    for commit_id, landing in ever.items():
+        for place in landing.places:
+            by_place.setdefault(place, set()).add(commit_id)
     for erased, of in receipts:
+        counter = _Counter(erased.offsets)
         for landing in expectation.landings:
             if landing.commit_id in of:
-                gone[landing.commit_id] = gone.get(landing.commit_id, 0) + erased_from(landing, erased.offsets)
+                count = sum(counter.count(run) for run in landing.offsets)
+                gone[landing.commit_id] = gone.get(landing.commit_id, 0) + count
         for part in erased.parts:
             kept = []
             for block in part.digest.blocks:
                 place = block.partition, block.block
-                sharing = {commit_id for commit_id in of if place in ever[commit_id].places}
+                sharing = by_place.get(place, set()) & of
                 if sharing <= live:
                     kept.append(block)
                 elif sharing & live:
@@ -281,10 +288,11 @@ def _between(before: Sequence[Owed], after: Sequence[Owed]) -> tuple[OffsetRun, 
 def selected(expectation: Expectation, touched: Sequence[Range], after: int) -> tuple[Owed, ...]:
     """The landings with LSNs among those that were touched, and all that came after an LSN."""
     given = expectation.landings
+    apart = merged(touched)
     chosen = {
         each.range
         for each in given
-        if each.lsn_to > after or any(each.lsn_from < last and each.lsn_to > first for first, last in touched)
+        if each.lsn_to > after or any(each.lsn_from < last and each.lsn_to > first for first, last in apart)
     }
     shared = expectation.erased_places
     while True:
@@ -356,11 +364,26 @@ def count_of(runs: Iterable[OffsetRun]) -> int:
     return sum(last - first + 1 for _, first, last in runs)
 
 
-def erased_from(landing: Owed, runs: Iterable[OffsetRun]) -> int:
-    """How many rows of a landing were erased."""
-    return sum(
-        min(last, other_last) - max(first, other_first) + 1
-        for partition, first, last in landing.offsets
-        for other, other_first, other_last in runs
-        if other == partition and other_first <= last and other_last >= first
-    )
+class _Counter:
+    """How many of some offsets lie between two."""
+
+    def __init__(self, runs: Iterable[OffsetRun]) -> None:
+        self._firsts: dict[int, list[int]] = {}
+        self._lasts: dict[int, list[int]] = {}
+        self._before: dict[int, list[int]] = {}
+        for partition, first, last in sorted(runs):
+            before = self._before.setdefault(partition, [0])
+            self._firsts.setdefault(partition, []).append(first)
+            self._lasts.setdefault(partition, []).append(last)
+            before.append(before[-1] + last - first + 1)
+
+    def count(self, run: OffsetRun) -> int:
+        partition, first, last = run
+        return self._up_to(partition, last) - self._up_to(partition, first - 1)
+
+    def _up_to(self, partition: int, offset: int) -> int:
+        place = bisect_right(self._firsts.get(partition, []), offset)
+        if not place:
+            return 0
+        beyond = max(self._lasts[partition][place - 1] - offset, 0)
+        return self._before[partition][place] - beyond

@@ -268,12 +268,13 @@ def read_rewritten_file(target: bytes, path: str, between: tuple[int, int]) -> I
         places = [stored.index(field_id) for field_id in ids]
         for group in range(file.num_row_groups):
             read = file.read_row_group(group)
-            rows = pa.table(
-                [as_type(read.column(place), field.type) for place, field in zip(places, columns, strict=True)],
+            lsns = read.column(places[columns.names.index("_hw_lsn")])
+            # Cast only once they are chosen: rows beside them may be of a wider type, and not fit the one of these.
+            rows = read.filter(pc.and_(pc.greater(lsns, between[0]), pc.less_equal(lsns, between[1])))
+            yield pa.table(
+                [as_type(rows.column(place), field.type) for place, field in zip(places, columns, strict=True)],
                 schema=columns.remove_metadata(),
             )
-            lsns = rows.column("_hw_lsn")
-            yield rows.filter(pc.and_(pc.greater(lsns, between[0]), pc.less_equal(lsns, between[1])))
 
 
 def _field_ids(schema: pa.Schema) -> list[bytes | None]:

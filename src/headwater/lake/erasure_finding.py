@@ -22,7 +22,9 @@ from headwater.lake.erasures import Era
 from headwater.lake.file_cache import FileCache
 from headwater.lake.ledger_records import ErasedPart
 from headwater.lake.log_erasing import log_matches, log_rows
+from headwater.lake.mark import MAIN
 from headwater.lake.offset_runs import OFFSET, PARTITION, OffsetRuns
+from headwater.lake.retyping import as_type
 from headwater.lake.table_erasing import LSN, matches
 from headwater.lake.tables import Tables, TableState
 from headwater.lake.where import Condition
@@ -114,10 +116,27 @@ def _digest(
     places = OffsetRuns.of_rows(rows)
     try:
         target = tables.read_back_target(state, era.snapshot, era.columns)
-        return combine(digest_of(piece.filter(pa.array(places.holds(piece)))) for piece in read(target, era))
-    except (LandingHalted, CorruptData, InvalidRequest):
+        columns = columns_of(target)
+        # In the types of now until its own rows are told apart: those of a later landing may not fit narrower ones.
+        pieces = read(_target_now(tables, state, era, target), era)
+        return combine(digest_of(_cast(piece.filter(pa.array(places.holds(piece))), columns)) for piece in pieces)
+    except (LandingHalted, CorruptData, InvalidRequest, pa.ArrowInvalid):
         # The table's owner has dropped or renamed a column of this landing: its rows can only be counted.
         return _counted(rows)
+
+
+def _target_now(tables: Tables, state: TableState, era: Era, otherwise: bytes) -> bytes:
+    try:
+        return tables.read_back_target(state, state.branches[MAIN], era.columns)
+    except LandingHalted:
+        return otherwise  # a column of it is no longer in the table, and may still be in its files
+
+
+def _cast(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """By their order, which is that of field ids."""
+    return pa.table(
+        [as_type(column, field.type) for column, field in zip(rows.columns, columns, strict=True)], schema=columns
+    )
 
 
 def _counted(rows: pa.Table) -> Digest:

@@ -38,13 +38,16 @@ class ErasureReport:
     """Where rows still are, and why."""
 
     def __str__(self) -> str:
-        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        rows = _counted(self.rows, "row")
         if self.outcome == "nothing":
             return f"{self.topic}: no row to erase"
         if self.outcome == "dry-run":
             return f"{self.topic}: {rows} would be erased"
-        text = (
-            f"{self.topic}: {rows} erased, {self.rewritten_files} data files and {len(self.segments)} segments made "
-            f"again, {self.expired_snapshots} snapshots and {self.removed_files} files gone"
-        )
+        made = f"{_counted(self.rewritten_files, 'data file')} and {_counted(len(self.segments), 'segment')} made again"
+        gone = f"{_counted(self.expired_snapshots, 'snapshot')} and {_counted(self.removed_files, 'file')} removed"
+        text = f"{self.topic}: {rows} erased; {made}, {gone}"
         return text + (f"; not finished: {'; '.join(self.left)}" if self.left else "")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

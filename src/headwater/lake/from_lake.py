@@ -51,7 +51,7 @@ from headwater.topics.beginning import LOG, Beginning, begin_log, files_of_a_log
 from headwater.topics.engine import Engine
 
 LSNS_APART = 1 << 32
-"""A log begins at a multiple of this: no LSN of the lost one, landed or not, can be given out again."""
+"""A log begins at a multiple of this, far above what the lost one may have given out and not landed."""
 
 LOST = (
     "rows that were acknowledged and had not landed: the log alone had them, and nobody knows how many there were; "
@@ -228,7 +228,8 @@ class FromLake:
         return RestorePlan(
             log_id=self._entropy(16).hex(),
             log_ids_before=found.log_ids,
-            first_lsn=(found.lsn_max // LSNS_APART + 1) * LSNS_APART,
+            # A log that was restored, and has landed nothing since, has given out LSNs from the next one on.
+            first_lsn=((found.lsn_max + 1) // LSNS_APART + 1) * LSNS_APART,
             namespaces=tuple(namespaces),
             groups=tuple(dict.fromkeys(groups)),
             begun_us=self._clock.now_us(),

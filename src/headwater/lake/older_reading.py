@@ -204,7 +204,7 @@ def _lsn_id(state: TableState) -> int:
 def _batches(rows: pa.Table, columns: pa.Schema, wanted: OlderRange) -> Iterator[pa.RecordBatch]:
     """The rows of a window that are wanted, sorted, in the topic's types."""
     lsns, partitions, offsets = (rows[name].to_numpy() for name in _ORDER[:3])
-    kept = lsns > wanted.lsn_from  # rows that no landing brought have an LSN of 0
+    kept = np.ones(len(lsns), np.bool_)
     if wanted.partition is not None:
         kept &= partitions == wanted.partition
     if wanted.offsets is not None:

@@ -73,6 +73,16 @@ def test_only_creating_a_topic_makes_a_directory(here: Path, arguments: list[str
     assert not (here / "typo").exists()
 
 
+@pytest.mark.parametrize("left", ["catalog.db", "lake"])
+def test_tables_without_their_log_are_told_how_to_get_it_back(here: Path, left: str) -> None:
+    (here / "data" / left).mkdir(parents=True)
+
+    result = run(here / "data", "read", "t")
+
+    assert result.exit_code == ExitCode.USAGE
+    assert "holds tables and no log" in result.stderr and "log restore" in result.stderr
+
+
 def test_errors_are_told_to_programs_too(here: Path) -> None:
     result = run(here / "typo", "status", "--json")
 

@@ -168,7 +168,7 @@ def people(folder: Path, *, in_clear: bool = True, **options: Any) -> Iterator[E
     data = folder / "data"
     table = options.pop("table", TABLE)
     with hw.open(data, settings=SETTINGS, clock=ManualClock(), entropy=Random(1).randbytes) as log:
-        log.topic("people", schema={"id": int, "name": str}, table=table, **options)
+        log.topic("people", schema=options.pop("schema", {"id": int, "name": str}), table=table, **options)
         lake = Erasable(data, log)
         if table is None:
             yield lake

@@ -55,7 +55,6 @@ class Schedule:
         self.wider = list(WIDER)
         self.random.shuffle(self.wider)
         self.erased = 0
-        self.renamed = False
         self.acts = (
             self.land,
             self.land,
@@ -116,13 +115,12 @@ class Schedule:
     def repartition(self) -> None:
         with self.lake.native() as table, table.update_spec() as update:
             names = {field.name for field in table.spec().fields}
-            part = self.random.choice(
-                [
-                    ("small", IdentityTransform(), "by_small"),
-                    ("_hw_lsn", BucketTransform(4), "by_lsn"),
-                    ("at", DayTransform(), "by_day"),
-                ]
-            )
+            parts: list[tuple[str, Any, str]] = [
+                ("small", IdentityTransform(), "by_small"),
+                ("_hw_lsn", BucketTransform(4), "by_lsn"),
+                ("at", DayTransform(), "by_day"),
+            ]
+            part = self.random.choice(parts)
             if part[2] not in names:
                 update.add_field(*part)
 
@@ -160,11 +158,11 @@ class Schedule:
         )
 
     def rename(self) -> None:
-        """The owner gives a column another name: the next landing makes it anew."""
-        if not self.renamed:
-            self.renamed = True
+        """The owner gives a column another name, and takes that back before the next landing would halt."""
+        for names in (("inner", "inner_before"), ("inner_before", "inner")):
             with self.lake.native() as table, table.update_schema() as update:
-                update.rename_column("inner", "inner_before")
+                update.rename_column(*names)
+            self.check("rename", full=True)
 
     def delete_by_position(self) -> None:
         """A merge on read takes a row out, and its owner has said so."""

@@ -94,7 +94,7 @@ def test_lsns_in_no_landing_are_holes_and_the_offsets_that_they_leave_out_are_kn
 
 
 def test_a_landing_that_was_found_has_the_offsets_that_its_neighbours_leave() -> None:
-    unknown = {"digest": None, "offsets": (), "adopted": True}
+    unknown: dict[str, Any] = {"digest": None, "offsets": (), "adopted": True}
     before, after = a_landing(0, 5, 0, 4), a_landing(9, 12, 8, 9)
 
     assert expected(before, a_landing(5, 9, 5, 7, **unknown), after).landings[1].offsets == ((0, 5, 7),)
@@ -151,7 +151,7 @@ def test_a_block_of_which_all_was_erased_owes_nothing() -> None:
 
 
 def test_an_erasure_that_has_taken_nothing_out_yet_is_not_subtracted() -> None:
-    records = [a_landing(0, 5, 0, 4), a_receipt(1, 2, done=())]
+    records: list[LedgerRecord] = [a_landing(0, 5, 0, 4), a_receipt(1, 2, done=())]
 
     assert [each.erasure_id for each in expectation_of(records, TOPIC).unfinished] == ["e"]
     assert expectation_of(records, TOPIC, ["e"]).rows == 5

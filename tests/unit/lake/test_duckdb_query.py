@@ -147,7 +147,7 @@ def test_a_topic_is_named_by_a_word_of_its_own_and_by_its_case_where_another_is_
 
     assert named("FROM orders") == ["orders"]
     assert named("FROM main.Orders, VISITS") == ["Orders", "visits"]
-    assert named('FROM "orders.rejected", visits_2') == ["orders", "orders.rejected"]
+    assert named('FROM "orders.rejected", visits_2, my_visits') == ["orders", "orders.rejected"]
     with pytest.raises(InvalidRequest, match="'Orders' and 'orders' are one name"):
         named("FROM orders, Orders")
     with pytest.raises(InvalidRequest, match="are one name"):

@@ -21,7 +21,7 @@ import headwater as hw
 from headwater.errors import InvalidRequest
 from headwater.lake import duckdb_view
 from headwater.lake.duckdb_sql import part_query, sql_type
-from headwater.lake.duckdb_view import connect, connect_topics, relation
+from headwater.lake.duckdb_view import connect, connect_topics, relation, scans_at_one_cut
 from headwater.lake.scan import Scan
 from headwater.lake.shape import lake_schema
 from headwater.lake.view_plan import TablePart
@@ -445,6 +445,19 @@ def test_topics_of_a_connection_are_at_one_cut_and_go_by_their_names(lake: Small
     assert not lake.log._engine.pins.read()
 
 
+def test_topics_at_one_cut_are_held_until_the_last_of_them_is_let_go_of(lake: SmallLake) -> None:
+    for name in ("orders", "visits"):
+        lake.topic(name)
+        lake.append(name, 1)
+
+    first, second = scans_at_one_cut(lake.log._viewed(), [lake.record("orders"), lake.record("visits")])
+
+    first.close()
+    assert len(lake.log._engine.pins.read()) == 1
+    second.close()
+    assert not lake.log._engine.pins.read()
+
+
 def test_where_a_view_cannot_be_made_nothing_stays_held(lake: SmallLake) -> None:
     lake.topic("orders")
     lake.append("orders", 1)
@@ -453,9 +466,11 @@ def test_where_a_view_cannot_be_made_nothing_stays_held(lake: SmallLake) -> None
         change.add_column("other", StringType())
         change.delete_column("x")
 
-    with pytest.raises(InvalidRequest, match="at least one"):
+    with pytest.raises(InvalidRequest, match="at least one") as refused:
         connect_topics(lake.log._viewed(), [lake.record("orders")], system_columns=False)
 
+    # The error still has all that it passed through in hand: nothing was left to a collection.
+    assert refused.value.__traceback__ is not None
     assert not lake.log._engine.pins.read()
 
 

@@ -37,7 +37,7 @@ def test_after_an_erasure_no_file_holds_the_value_and_all_other_rows_are_there(t
         assert lake.names() == lake.logged() == OTHERS
         assert (report.rows, report.offsets) == (3, ((0, 2, 2), (0, 5, 5), (0, 7, 7)))
         assert report.rewritten_files == 3 and report.expired_snapshots and report.removed_files
-        assert str(report).startswith("people: 3 rows erased, 3 data files and 1 segments made again")
+        assert str(report).startswith("people: 3 rows erased; 3 data files and 1 segment made again, ")
         assert lake.log["people"].scan(columns=["name"]).count() == 5
         assert lake.log.audit("people", full=True).passed
 
@@ -278,6 +278,23 @@ def test_rows_of_a_landing_are_counted_where_the_tables_owner_has_dropped_one_of
         audit = lake.log.audit("people", full=True)
         assert audit.passed, audit
         assert part.digest == Digest((Block(0, 0, 1, 0),)) and "id" in [column.name for column in part.columns]
+
+
+def test_rows_of_a_landing_before_a_column_was_widened_are_told_apart_from_later_ones_in_the_same_file(
+    tmp_path: Path,
+) -> None:
+    with people(tmp_path, schema={"id": pa.int32(), "name": str}) as lake:
+        lake.land("ann", MARKED)
+        lake.log["people"].alter(widen={"id": pa.int64()})
+        lake.land("bob", MARKED, ids=[2**40, 2**41])
+        table = lake.native()
+        table.overwrite(table.scan().to_arrow())
+
+        report = lake.erase(f"name = '{MARKED}'")
+
+        assert (report.outcome, report.rows) == ("complete", 2)
+        assert all(part.digest.total for part in lake.receipts()[0].parts)
+        assert len(lake.receipts()[0].parts) == 2 and lake.names() == ["ann", "bob", "first"]
 
 
 def test_a_partitioned_table_keeps_its_partitions(tmp_path: Path) -> None:

@@ -146,6 +146,16 @@ def test_a_restored_log_that_is_lost_again_is_restored_again(lost: LostLog) -> N
         assert log["orders"].append([{"x": 101}], partition=0).offsets[0].first == 11
 
 
+def test_a_restored_log_that_is_lost_before_it_landed_anything_gives_no_lsn_out_again(lost: LostLog) -> None:
+    lost.lose()
+    lost.restore()
+    with lost.open() as log:
+        assert N < log["orders"].append([{"x": 100}]).lsn < 2 * N
+    lost.lose()
+
+    assert lost.restore().first_lsn == 2 * N
+
+
 def test_the_state_of_a_keyed_topic_is_taken_over_at_its_own_lsn(lost: LostLog) -> None:
     from headwater.lake.merging import Merging
 
@@ -316,6 +326,7 @@ def test_tables_that_bring_no_topic_back_are_named(lost: LostLog) -> None:
         log.delete_topic("replaced")
         log.topic("replaced", schema={"x": int}, table="lake.replacing").append([{"x": 2}])
         log.topic("emptied", schema={"x": int}, table="lake.emptied").append([{"x": 1}])
+        last = log._engine.topic("emptied").number
         lost.land(log)
     lost.change_properties("lake.silent", topic=None)
     with closing(lost.tables()) as tables:
@@ -336,6 +347,9 @@ def test_tables_that_bring_no_topic_back_are_named(lost: LostLog) -> None:
         "lake.emptied": "nothing is landed in it any more",
     }
     assert next(topic.table for topic in report.topics if topic.name == "replaced") == "lake.replacing"
+    with lost.open() as log:
+        log.topic("new", schema={"x": int})
+        assert log._engine.topic("new").number == last + 1, "also a number that only they know is not given out again"
 
 
 def test_a_state_table_without_its_changes_brings_no_topic_back(lost: LostLog) -> None:

@@ -14,7 +14,7 @@ from headwater.clock import ManualClock, SystemClock
 from headwater.errors import CorruptData, Unavailable
 from headwater.frames.frame import Kind
 from headwater.lake.ledger import DIRECTORY, LOCK_TIMEOUT_S, SETTINGS, Ledger
-from headwater.lake.ledger_records import pack_ledger_record, unpack_ledger_record
+from headwater.lake.ledger_records import LedgerRecord, pack_ledger_record, unpack_ledger_record
 from headwater.log.drafts import Draft
 from headwater.log.frame_log import FrameLog, open_log
 from headwater.storage.disk import DiskFiles
@@ -44,7 +44,7 @@ def test_what_was_recorded_is_in_the_state() -> None:
 
 def test_records_are_told_from_the_first_as_they_were_written() -> None:
     ledger = ledger_on(SimulatedFiles())
-    written = [begun("c10"), landed(0, 10), verified(10, at_us=50)]
+    written: list[LedgerRecord] = [begun("c10"), landed(0, 10), verified(10, at_us=50)]
 
     ledger.record(written[:2])
     ledger.record(written[2:])

@@ -184,10 +184,12 @@ def test_a_table_that_is_there_is_never_written_to(lake: SmallLake) -> None:
     lake.topic("orders")
     lake.append("orders")
     restored(lake)
+    before = sorted(lake.folder.rglob("*.parquet"))
 
     with pytest.raises(InvalidRequest, match="already"):
         restored(lake)
     assert len(rows(lake)) == 1
+    assert sorted(lake.folder.rglob("*.parquet")) == before
 
 
 @pytest.mark.parametrize("to", ["lake.orders", "lake.customers", "lake.customers_changes"])
@@ -256,7 +258,8 @@ def test_a_table_that_another_makes_meanwhile_is_left_alone(lake: SmallLake, mon
 
     def commit(really: Any, staged: Staged) -> None:
         with closing(lake_tables) as tables:
-            tables.catalog.create_table(TO, pa.schema([pa.field("y", pa.int64())]))
+            other = pa.table({"y": [1]})
+            tables.catalog.create_table(TO, other.schema).append(other)
         really(staged)
 
     lake_tables = lake.place.connect()
@@ -291,8 +294,12 @@ class Losing(LocalCopying):
 class Altering(LocalCopying):
     """Reads back something else."""
 
+    def __init__(self, lake: SmallLake, *blocks: Block) -> None:
+        super().__init__(lake.log._viewed())
+        self._blocks = blocks
+
     def contents(self, state: TableState) -> Contents:
-        return Contents(Digest((Block(0, 0, 2, 1), Block(0, 1, 3, 7))), {0: (0, 1)})
+        return Contents(Digest(self._blocks), super().contents(state).offsets)
 
 
 def test_a_table_that_is_removed_meanwhile_halts(lake: SmallLake) -> None:
@@ -306,16 +313,25 @@ def test_a_table_that_reads_back_otherwise_fails_by_block(lake: SmallLake) -> No
     lake.topic("orders")
     lake.append("orders", 2)
 
-    report = restored(lake, copying=Altering(lake.log._viewed()))
+    report = restored(lake, copying=Altering(lake, Block(0, 0, 2, 1)))
 
     assert not report.passed
-    assert report.differences() == [
-        "partition 0, offsets 0 to 65535: rows are altered",
-        "partition 0, offsets 65536 to 131071: 0 rows were given and 3 are there",
-    ]
+    assert report.differences() == ["partition 0, offsets 0 to 65535: rows are altered"]
     assert str(report).startswith("FAIL orders as of lsn") and "rows are altered" in str(report)
     with pytest.raises(Halted, match="rows are altered"):
         report.raise_for_status()
+
+
+def test_rows_that_are_missing_or_too_many_are_told_by_block(lake: SmallLake) -> None:
+    lake.topic("orders")
+    lake.append("orders", 2)
+
+    report = restored(lake, copying=Altering(lake, Block(0, 1, 3, 7)))
+
+    assert report.differences() == [
+        "partition 0, offsets 0 to 65535: 2 rows were given and 0 are there",
+        "partition 0, offsets 65536 to 131071: 0 rows were given and 3 are there",
+    ]
 
 
 def test_how_long_it_took_is_told(lake: SmallLake) -> None:

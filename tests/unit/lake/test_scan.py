@@ -215,13 +215,26 @@ def test_a_condition_holds_for_table_and_tail(lake: SmallLake) -> None:
     lake.topic("orders")
     lake.append("orders", 3)
     lake.round()
-    lake.append("orders", 3)
+    lake.append("orders", 2)
+    lake.append("orders", 1)
 
     assert orders(lake, where="x > 1") == [2, 3, 4, 5]
+    assert orders(lake, where="x = 5") == [5]
     assert orders(lake, where="x > 1 and x < 5", columns=["x"]) == [2, 3, 4]
     assert orders(lake, where="_hw_offset = 4") == [4]
     assert orders(lake, where="x < 2") == [0, 1], "nothing of the tail"
     assert lake.log["orders"].scan(columns=["_hw_lsn"], where="x = 5").to_arrow().num_rows == 1
+
+
+def test_row_groups_without_a_row_that_is_wanted_make_no_batches(lake: SmallLake) -> None:
+    # The first row makes the bounds of its group so wide that the group is read for nothing.
+    lake.topic("orders")
+    lake.log["orders"].append(pa.table({"x": [10**9, *range(140_000)]}))
+    lake.round()
+
+    scan = lake.log["orders"].scan(where="x = 139999")
+
+    assert [batch.num_rows for batch in scan.batches()] == [1]
 
 
 def test_what_cannot_be_asked_for_is_told_before_anything_is_looked_up(lake: SmallLake) -> None:

@@ -563,6 +563,22 @@ def test_rows_of_a_file_that_another_has_written_are_the_same_in_the_tables_colu
     assert read.equals(expected.slice(1, 2))
 
 
+def test_rows_of_a_later_wider_landing_beside_them_do_not_keep_rows_from_being_read(tmp_path: Path) -> None:
+    target = target_of(iceberg_schema(pa.schema([("n", pa.int32()), *system_fields()])), tmp_path / "table")
+    ids = {column.name: column.field_id for column in decode_target(target).columns}
+    wide = {"n": pa.array([5, 1 << 40], pa.int64()), "_hw_lsn": pa.array([1, 2], pa.int64())}
+    arrays = [wide.get(field.name, pa.array([0, 0], pa.int64()).cast(field.type)) for field in columns_of(target)]
+    schema = [
+        pa.field(field.name, array.type, metadata={"PARQUET:field_id": str(ids[field.name])})
+        for field, array in zip(columns_of(target), arrays, strict=True)
+    ]
+    pq.write_table(pa.table(arrays, schema=pa.schema(schema)), tmp_path / "compacted.parquet")
+
+    read = pa.concat_tables(read_rewritten_file(target, f"file://{tmp_path / 'compacted.parquet'}", (0, 1)))
+
+    assert read.column("n").to_pylist() == [5] and read.schema.field("n").type == pa.int32()
+
+
 def test_a_file_that_another_has_written_without_a_column_that_was_landed_is_noticed(tmp_path: Path) -> None:
     target, path, _ = rewritten(tmp_path, {}, [1, 2])
     plain = path.removeprefix("file://")

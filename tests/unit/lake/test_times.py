@@ -8,10 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headwater.clock import SystemClock
+from headwater.errors import CutExpired
 from headwater.lake.file_cache import LiveFile
 from headwater.lake.resolving import FAR_LSN
 from headwater.lake.table_rows import PartReading
 from headwater.lake.times import oldest_lsn_after
+from tests.unit.lake.keyed_tables import CHANGES, keyed
 from tests.unit.lake.small_lakes import PLAIN, SmallLake, lakes
 
 
@@ -91,3 +94,26 @@ def test_a_table_that_is_not_there_or_empty_has_nothing_after_any_time(lake: Sma
     tables.catalog.create_table("lake.orders", schema=PLAIN)
     tables.close()
     assert after(lake, 0) == FAR_LSN
+
+
+def test_a_time_before_what_the_retention_of_changes_has_left_is_told(tmp_path: Path) -> None:
+    with keyed(tmp_path) as customers:
+        customers.land((1, "a"))
+        early_us = SystemClock().now_us()
+        customers.land((2, "b"))
+        customers.merge()
+        views = customers.log._viewed()
+        before = oldest_lsn_after(views, [customers.record], early_us)
+        customers.log["customers"].alter(changes_retention=1)
+        customers.clock.advance(90)
+        assert customers.care(snapshots_kept=1, readers_s=0.0)[CHANGES].forgotten_files
+        late_us = SystemClock().now_us()
+        customers.land((3, "c"))
+        customers.land((4, "d"))
+
+        with pytest.raises(CutExpired, match="past their retention"):
+            oldest_lsn_after(views, [customers.record], early_us)
+        assert before < FAR_LSN
+        with pytest.raises(CutExpired):
+            oldest_lsn_after(views, [customers.record], late_us)
+        assert oldest_lsn_after(views, [customers.record], SystemClock().now_us()) == FAR_LSN

@@ -252,6 +252,21 @@ def test_a_time_means_the_rows_that_were_appended_until_then_before_and_after_th
     holds()
 
 
+def test_a_time_of_a_topic_without_a_table_is_the_last_frame_before_what_is_left(lake: SmallLake) -> None:
+    lake.topic("orders", {"x": int, "note": str})
+    lake.log.topic("plain", {"x": int, "note": str})
+    time_us = append(lake, "plain", 0)
+    for x in range(30):
+        time_us = append(lake, "orders", x)
+    append(lake, "plain", 2)
+    views, plain = lake.log._viewed(), lake.record("plain")
+    before = views.lsn_as_of([plain], moment(time_us))
+    clean_up(lake, "orders")
+
+    assert views.lsn_as_of([plain], moment(time_us)) == before
+    assert sorted(views.scan(plain).to_arrow()["x"].to_pylist()) == [0, 2]
+
+
 def test_a_time_that_has_not_come_is_refused(lake: SmallLake) -> None:
     lake.topic("orders", {"x": int, "note": str})
     now_us = append(lake, "orders", 1)
