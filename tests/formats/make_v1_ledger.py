@@ -1,7 +1,8 @@
-"""Makes the golden file of the ledger, once: `python -m tests.formats.make_v1_ledger [DIRECTORY]`.
+"""Makes the golden files of the ledger, once: `python -m tests.formats.make_v1_ledger [DIRECTORY]`.
 
-records.ledger   a segment of a ledger: an epoch's beginning, then the records of a landing and one of every other kind,
-                 in the writes in which landers, operators and upkeep write them
+records.ledger   a segment of a ledger: an epoch's beginning, then the records of a landing and of those around it, in
+                 the writes in which landers, operators and upkeep write them; a landing does not say its offsets
+checks.ledger    the same of what came later: a landing that says them, an audit, an erasure, a table of a lost log
 
 As in make_v1.py a file that is there is never made again, and the facts beside it are what is written here by hand.
 """
@@ -139,25 +140,98 @@ WRITES: list[list[dict[str, Any]]] = [
 ]
 """The bodies as maps, by the words of docs/formats/ledger.md, write by write."""
 
+Writes = list[list[dict[str, Any]]]
 
-def built() -> SegmentBuilder:
+CHECKS: Writes = [
+    [
+        {
+            "is": "restored",
+            "topic_id": TOPIC_ID,
+            "topic": "orders",
+            "table": TABLE,
+            "table_uuid": TABLE_UUID,
+            "log_id_before": "1f" * 16,
+            "snapshot": 11,
+            "lsn_before": 20,
+            "lsn_to": (1 << 32) - 1,
+            "rows": 2,
+            "digest": [[[0, 0, 2, 0x00000000000000FF]]],
+            "columns": [[1, "id", "long"]],
+            "offsets": [[0, 0, 1]],
+            "max_row_lsn": 19,
+            "at_us": CREATED_US + 10,
+        }
+    ],
+    [
+        {
+            **{name: value for name, value in WRITES[3][0].items() if name != "at_us"},
+            "lsn_from": (1 << 32) - 1,
+            "lsn_to": (1 << 32) + 8,
+            "max_row_lsn": (1 << 32) + 8,
+            "offsets": [[0, 2, 70_001]],
+            "at_us": CREATED_US + 11,
+        }
+    ],
+    [
+        {
+            "is": "audited",
+            **OF_TOPIC,
+            "table_uuid": TABLE_UUID,
+            "snapshot": 4_611_686_018_427_387_905,
+            "lsn_to": (1 << 32) + 8,
+            "rows": 70_002,
+            "full": True,
+            "passed": False,
+            "differences": 3,
+            "state_snapshot": None,
+            "at_us": CREATED_US + 12,
+        }
+    ],
+    [
+        {
+            "is": "erased",
+            "topic_id": TOPIC_ID,
+            "topic": "orders",
+            "table": TABLE,
+            "erasure_id": SECOND,
+            "reason": "asked for",
+            "condition_hash": "ab" * 32,
+            "lsn_to": (1 << 32) + 8,
+            "rows": 2,
+            "offsets": [[0, 7, 8]],
+            "parts": [
+                {
+                    "columns": [[1, "id", "long"], [2, "note", "string"]],
+                    "digest": [[[0, 0, 2, 0x0123456789ABCDEF]]],
+                }
+            ],
+            "done": ["table", "snapshots", "log"],
+            "at_us": CREATED_US + 13,
+        }
+    ],
+]
+
+
+def built(writes: Writes = WRITES) -> SegmentBuilder:
     segment = SegmentBuilder(segment_header())
     segment.add(Kind.EPOCH, pack_epoch(1, TOKEN))
-    for write in WRITES:
+    for write in writes:
         for number, fields in enumerate(write):
             segment.add(Kind.LEDGER, msgspec.msgpack.encode(fields), write_index=number, write_count=len(write))
     return segment
 
 
 def golden_files() -> Iterator[GoldenFile]:
-    segment = built()
-    bodies = [fields for write in WRITES for fields in write]
-    records = [
-        {"lsn": laid.facts["lsn"], "at": laid.at, "body": readable(fields)}
-        for laid, fields in zip(segment.laid[1:], bodies, strict=True)
-    ]
-    about = "A segment of a ledger: an epoch's beginning, then one record of every kind."
-    yield GoldenFile("records.ledger", bytes(segment.data), {"about": about, "records": records})
+    first = "A segment of a ledger: an epoch's beginning, then one record of every kind."
+    later = "A segment of a ledger: an epoch's beginning, then what restores, audits and erasures write."
+    for name, writes, about in (("records.ledger", WRITES, first), ("checks.ledger", CHECKS, later)):
+        segment = built(writes)
+        bodies = [fields for write in writes for fields in write]
+        records = [
+            {"lsn": laid.facts["lsn"], "at": laid.at, "body": readable(fields)}
+            for laid, fields in zip(segment.laid[1:], bodies, strict=True)
+        ]
+        yield GoldenFile(name, bytes(segment.data), {"about": about, "records": records})
 
 
 def main(directory: Path = DIRECTORY) -> list[Path]:

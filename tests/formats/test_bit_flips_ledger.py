@@ -1,6 +1,6 @@
 """No changed bit of a ledger goes unnoticed: neither by the frames' own rules, nor by whoever asks what has landed.
 
-The golden segment holds every record; each of its bits is flipped, and the frame at the place is read again as
+The golden segments hold every record; each of their bits is flipped, and the frame at the place is read again as
 test_bit_flips.py does it for the log.  Then a ledger as a lander writes it, mark and index beside it, is changed at
 random places of its segment, and is read: it halts.
 
@@ -22,7 +22,7 @@ from headwater.frames.frame import Kind, salt_crc
 from headwater.lake.ledger import DIRECTORY, Ledger
 from headwater.lake.ledger_records import LedgerRecord, unpack_ledger_record
 from headwater.storage.simulated import SimulatedFiles
-from tests.formats.make_v1_ledger import built
+from tests.formats.make_v1_ledger import CHECKS, WRITES, Writes, built
 from tests.formats.segments import Neighbour, walk
 from tests.formats.test_bit_flips import Place, due_report, header_of, report_of_change
 
@@ -42,13 +42,18 @@ def places_of(data: bytes) -> tuple[list[Place], int]:
     return places, salt_crc(found.segment.salt)
 
 
-def golden_records() -> list[LedgerRecord]:
-    frames = walk(bytes(built().data)).frames
+def golden_records(*ledgers: Writes) -> list[LedgerRecord]:
+    frames = [frame for writes in ledgers for frame in walk(bytes(built(writes).data)).frames]
     return [unpack_ledger_record(bytes(frame.body)) for frame in frames if frame.header.kind == Kind.LEDGER]
 
 
-def test_every_flipped_bit_of_a_ledgers_segment_is_noticed_and_said_by_its_name() -> None:
-    data = bytes(built().data)
+def test_the_golden_segments_hold_every_record() -> None:
+    assert {type(record) for record in golden_records(WRITES, CHECKS)} == set(LedgerRecord.__args__)
+
+
+@pytest.mark.parametrize("writes", [WRITES, CHECKS], ids=["records", "checks"])
+def test_every_flipped_bit_of_a_ledgers_segment_is_noticed_and_said_by_its_name(writes: Writes) -> None:
+    data = bytes(built(writes).data)
     places, salted = places_of(data)
     changed = bytearray(data)
     view = memoryview(changed)
@@ -70,14 +75,13 @@ def test_every_flipped_bit_of_a_ledgers_segment_is_noticed_and_said_by_its_name(
     assert wrong == []
     assert sum(tally.values()) == len(data) * 8
     assert changed == data
-    assert {type(record) for record in golden_records()} == set(LedgerRecord.__args__)
 
 
 def written() -> SimulatedFiles:
     """The golden records, as a lander would have written them."""
     files = SimulatedFiles(remember_calls=False)
     ledger = Ledger(files, clock=ManualClock(), entropy=random.Random(1).randbytes)
-    for record in golden_records():
+    for record in golden_records(WRITES, CHECKS):
         ledger.record([record])
     return files
 

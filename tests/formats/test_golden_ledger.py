@@ -1,4 +1,4 @@
-"""The golden ledger is read, by two readers, as the facts beside it say.
+"""The golden ledgers are read, by two readers, as the facts beside it say.
 
 The second reader is that of test_golden_journal.py: msgpack by a few lines of its own, frames from the documents.
 A golden file is never made again; tests/formats/make_v1_ledger.py made it.
@@ -20,38 +20,41 @@ from headwater.lake.ledger_state import LedgerState
 from tests.formats import make_v1_ledger
 from tests.formats.independent_decoder import KINDS, Frame, cells, hexdump_bytes, read_segment
 from tests.formats.make_v1_journal import readable
+from tests.formats.make_v1_ledger import CHECKS, TABLE, TOPIC_ID, WRITES
 from tests.formats.make_v1_ledger import DIRECTORY as GOLDEN
-from tests.formats.make_v1_ledger import TABLE, TOPIC_ID, WRITES
 from tests.formats.test_golden_journal import unpack_msgpack
 
-NAME = "records.ledger"
+NAME, LATER = "records.ledger", "checks.ledger"
+of_each = pytest.mark.parametrize("name", [NAME, LATER])
 
 
-def golden() -> bytes:
-    return (GOLDEN / NAME).read_bytes()
+def golden(name: str = NAME) -> bytes:
+    return (GOLDEN / name).read_bytes()
 
 
-def facts() -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((GOLDEN / f"{NAME}.json").read_text(encoding="utf-8"))
+def facts(name: str) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
     return read
 
 
-def frames() -> list[Frame]:
-    return [frame for frame in read_segment(golden()).frames if frame.fields["kind"] == KINDS["LEDGER"]]
+def frames(name: str = NAME) -> list[Frame]:
+    return [frame for frame in read_segment(golden(name)).frames if frame.fields["kind"] == KINDS["LEDGER"]]
 
 
-def records() -> list[LedgerRecord]:
-    return [unpack_ledger_record(frame.body) for frame in frames()]
+def records(name: str = NAME) -> list[LedgerRecord]:
+    return [unpack_ledger_record(frame.body) for frame in frames(name)]
 
 
 # The file -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_golden_file_of_the_ledger_is_there_and_has_not_changed() -> None:
+@of_each
+def test_the_golden_files_of_the_ledger_are_there_and_have_not_changed(name: str) -> None:
     made = {file.name for file in make_v1_ledger.golden_files()}
 
-    assert {path.name for path in GOLDEN.iterdir()} == made | {f"{name}.json" for name in made}
-    assert (len(golden()), hashlib.sha256(golden()).hexdigest()) == (facts()["size_bytes"], facts()["sha256"])
+    assert {path.name for path in GOLDEN.iterdir()} == made | {f"{each}.json" for each in made}
+    told = facts(name)
+    assert (len(golden(name)), hashlib.sha256(golden(name)).hexdigest()) == (told["size_bytes"], told["sha256"])
 
 
 def test_a_golden_file_that_is_there_is_not_made_again(tmp_path: Path) -> None:
@@ -60,17 +63,37 @@ def test_a_golden_file_that_is_there_is_not_made_again(tmp_path: Path) -> None:
     made = make_v1_ledger.main(tmp_path)
 
     assert (tmp_path / NAME).read_bytes() == b"as it was"
-    assert [path.name for path in made] == [f"{NAME}.json"]
+    assert {path.name for path in made} == {f"{NAME}.json", LATER, f"{LATER}.json"}
 
 
 # The records ----------------------------------------------------------------------------------------------------------
 
 
 def test_headwater_reads_every_golden_record_and_writes_it_again() -> None:
-    found = records()
+    found = [*records(), *records(LATER)]
 
     assert {type(record) for record in found} == set(LedgerRecord.__args__)
-    assert [pack_ledger_record(record) for record in found] == [frame.body for frame in frames()]
+    assert [pack_ledger_record(record) for record in records(LATER)] == [frame.body for frame in frames(LATER)]
+    assert [unpack_ledger_record(pack_ledger_record(record)) for record in records()] == records()
+
+
+def test_a_landing_of_before_does_not_say_its_offsets_and_is_read_all_the_same() -> None:
+    before = [record for record in records() if isinstance(record, Landed)]
+    later = [record for record in records(LATER) if isinstance(record, Landed)]
+
+    assert [record.offsets for record in before] == [(), ()]
+    assert [record.offsets for record in later] == [((0, 2, 70_001),)]
+
+
+def test_the_later_golden_records_fold_to_what_they_say() -> None:
+    state = LedgerState()
+    for record in records(LATER):
+        state.apply(record)
+
+    topic = state.topic(TOPIC_ID)
+
+    assert (topic.landed_lsn, topic.verified_lsn, topic.erasures) == ((1 << 32) + 8, (1 << 32) - 1, 1)
+    assert topic.audited is None and topic.last_audit is not None and topic.last_audit.differences == 3
 
 
 def test_the_golden_records_fold_to_what_they_say() -> None:
@@ -96,21 +119,24 @@ def test_the_digest_of_a_golden_landing_is_the_sum_of_its_blocks() -> None:
     assert (landed.digest.rows, str(landed.digest)) == (landed.rows, landed.total)
 
 
-def test_a_reader_written_from_the_documents_reads_every_golden_record_as_its_facts_say() -> None:
-    segment = read_segment(golden())
+@of_each
+def test_a_reader_written_from_the_documents_reads_every_golden_record_as_its_facts_say(name: str) -> None:
+    segment = read_segment(golden(name))
 
     found = [
-        {"lsn": frame.fields["lsn"], "at": frame.at, "body": readable(unpack_msgpack(frame.body))} for frame in frames()
+        {"lsn": frame.fields["lsn"], "at": frame.at, "body": readable(unpack_msgpack(frame.body))}
+        for frame in frames(name)
     ]
 
     assert segment.why == "END"
-    assert found == facts()["records"]
+    assert found == facts(name)["records"]
 
 
-def test_the_records_that_belong_together_are_one_write() -> None:
-    found = [(frame.fields["write_index"], frame.fields["write_count"]) for frame in frames()]
+@pytest.mark.parametrize(("name", "writes"), [(NAME, WRITES), (LATER, CHECKS)])
+def test_the_records_that_belong_together_are_one_write(name: str, writes: list[list[dict[str, Any]]]) -> None:
+    found = [(frame.fields["write_index"], frame.fields["write_count"]) for frame in frames(name)]
 
-    assert found == [(number, len(write)) for write in WRITES for number in range(len(write))]
+    assert found == [(number, len(write)) for write in writes for number in range(len(write))]
 
 
 def test_a_record_of_a_kind_or_with_a_field_that_is_not_known_is_refused() -> None:

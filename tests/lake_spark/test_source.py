@@ -373,7 +373,8 @@ def test_offsets_that_the_log_has_forgotten_are_refused_or_passed_over(spark: Sp
 
 
 def test_a_file_that_was_replaced_after_the_plan_is_found_again(tmp_path: Path) -> None:
-    from headwater.spark.source_reader import read_piece, shape_of, spark_schema, topic_columns
+    from headwater.spark.source_reader import shape_of, topic_columns
+    from headwater.spark.source_rows import read_piece, spark_schema
 
     with hw.open(tmp_path, settings=SMALL_SEGMENTS) as log:
         topic = log.topic("customers", schema={"id": int, "name": str}, key="id", cleanup="compact")
@@ -395,7 +396,8 @@ def test_a_file_that_was_replaced_after_the_plan_is_found_again(tmp_path: Path) 
 
 
 def test_a_file_that_was_deleted_after_the_plan_is_forgotten_by_name(tmp_path: Path) -> None:
-    from headwater.spark.source_reader import read_piece, shape_of, spark_schema, topic_columns
+    from headwater.spark.source_reader import shape_of, topic_columns
+    from headwater.spark.source_rows import read_piece, spark_schema
 
     clock = ManualClock()
     with hw.open(tmp_path, settings=SMALL_SEGMENTS, clock=clock) as log:

@@ -16,7 +16,8 @@ from headwater.clock import ManualClock
 from headwater.errors import Conflict, Forgotten, Halted, InvalidRequest
 from headwater.spark.source_log import OpenTopic, position_from_json
 from headwater.spark.source_options import parse_options
-from headwater.spark.source_reader import spark_schema, topic_columns
+from headwater.spark.source_reader import topic_columns
+from headwater.spark.source_rows import spark_schema
 from headwater.spark.source_stream import TopicStreamReader
 from tests.lake_spark.sessions import PYSPARK_SOCKETS, session_on
 from tests.lake_spark.test_source import DAY_S, ORDER, SMALL_SEGMENTS, orders

@@ -136,7 +136,7 @@ def test_a_point_is_a_number_or_a_text() -> None:
         return parse_options({"uri": "/data", "topic": "t", "read": "VIEW", **options}).as_of
 
     assert (as_of(), as_of(asOf="7"), as_of(ASOF="2026-11-14T10:41:07Z")) == (None, hw.Lsn(7), "2026-11-14T10:41:07Z")
-    assert isinstance(as_of(asOf="7"), hw.Lsn)
+    assert isinstance(as_of(asOf="7"), hw.Lsn) and as_of(asOf="lsn:7") == 7
     assert parse_options({"uri": "/data", "topic": "t", "read": "view", "catalog": "lake"}) == SourceOptions(
         "/data", "t", view=True, catalog="lake"
     )

@@ -35,11 +35,14 @@ def test_every_view_is_the_replay_of_all_writes_while_tables_are_landed_merged_r
     assert all(counts[what] >= runs // 5 for what in ("landed", "merged", "rewritten", "expired snapshots")), counts
 
 
+@pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.timeout(300 + CUTS)
-def test_no_cut_of_two_topics_under_load_has_half_a_transaction_and_each_is_the_same_later() -> None:
-    counts = run_cuts(1, CUTS)
+def test_no_cut_of_two_topics_under_load_has_half_a_transaction_and_each_is_the_same_later(share: int) -> None:
+    cuts = CUTS // SHARES
+
+    counts = run_cuts(share, cuts)
 
     print(dict(counts))
-    assert counts["at a new cut"] == 2 * CUTS
-    assert counts["at a cut again"] == 2 * CUTS
+    assert counts["at a new cut"] == 2 * cuts
+    assert counts["at a cut again"] == 2 * cuts
     assert counts["landed"] and counts["rewritten"] and counts["segments gone"]

@@ -113,7 +113,13 @@ class RealViews:
     """One seed, in a folder of its own."""
 
     def __init__(
-        self, seed: int, folder: Path, *, pause_s: float = 0.05, changes_retention: float | None = None
+        self,
+        seed: int,
+        folder: Path,
+        *,
+        pause_s: float = 0.05,
+        rest_s: float = 0.002,
+        changes_retention: float | None = None,
     ) -> None:
         self.chance = Random(seed)
         self.log = hw.open(folder, settings=SETTINGS)
@@ -133,6 +139,9 @@ class RealViews:
         self.cuts: list[tuple[hw.Cut, dict[str, str]]] = []
         self.counts: Counter[str] = Counter()
         self._pause_s = pause_s
+        self._rest_s = rest_s
+        self._rewritten_at_last: tuple[str | None, ...] = (None,)
+        self._has_plain = True
         self._next = 0
         self._over = threading.Event()
         self._errors: list[BaseException] = []
@@ -183,12 +192,13 @@ class RealViews:
     def _land(self, chance: Random) -> None:
         while not self._over.is_set():
             self.land(verify=chance.random() < 0.9)
+            time.sleep(self._rest_s)
 
     def _keep(self, chance: Random) -> None:
         acts = [self.merge, self.merge, self.rewrite, self.maintain, self.clean_up]
         while not self._over.is_set():
             chance.choice(acts)()
-            time.sleep(0.002)
+            time.sleep(self._rest_s)
 
     # What they do -----------------------------------------------------------------------------------------------
 
@@ -211,7 +221,7 @@ class RealViews:
         elif draw < 0.75:
             rows = self._customers(chance)
             self.model.writes.append(Written(self.log["customers"].upsert(rows).lsn, "customers", rows))
-        elif draw < 0.85:
+        elif draw < 0.85 or not self._has_plain:
             gone = [{"id": chance.randrange(8)}]
             lsn = self.log["customers"].delete(gone).lsn
             self.model.writes.append(Written(lsn, "customers", [{**row, "name": None} for row in gone]))
@@ -269,9 +279,9 @@ class RealViews:
             overwritten(table, rows, plan.base, branch=plan.branch, properties=mark.summary())
         return mark
 
-    def rewrite(self) -> None:
+    def rewrite(self, name: str | None = None) -> None:
         """A compaction by somebody else: every row in one other file, in one snapshot without a mark."""
-        name = self.chance.choice(("orders", "items", "customers", "customers_changes"))
+        name = name or self.chance.choice(("orders", "items", "customers", "customers_changes"))
         with closing(self.lake.place.connect()) as tables:
             if not tables.catalog.table_exists(f"lake.{name}"):
                 return
@@ -301,9 +311,12 @@ class RealViews:
         """Everything lands, is merged, rewritten and let go of."""
         self.land()
         self.merge()
-        self.rewrite()
-        self.write(self.chance)
-        self.clean_up()
+        for name in self._rewritten_at_last:
+            self.rewrite(name)
+        for _ in range(2):
+            # The log lets go of what two checkpoints cover.
+            self.write(self.chance)
+            self.clean_up()
         self.maintain()
 
     # Looks ------------------------------------------------------------------------------------------------------
@@ -421,7 +434,10 @@ def run_real_views(seed: int, *, looks: int = 8) -> Counter[str]:
 def run_cuts(seed: int, cuts: int) -> Counter[str]:
     """So many cuts of two topics that transactions write, under load; each is read again when all is over."""
     with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
-        world = RealViews(seed, Path(folder) / "data", pause_s=0.2)
+        world = RealViews(seed, Path(folder) / "data", pause_s=0.2, rest_s=0.2)
+        world._rewritten_at_last = ("orders", "items")
+        # Everything lands, so that the log can let go of it.
+        world._has_plain = False
         try:
             return world.run(cuts, lambda chance: world.take_cut("orders", "items"))
         finally:

@@ -173,6 +173,18 @@ def parts(scale: float) -> dict[str, Callable[[], Result]]:
         "landing-kills": lambda: _pytest(
             "landing-kills", "tests/e2e_lake/test_spark_kills.py", {"HEADWATER_SPARK_KILLS": scaled(70)}
         ),
+        "view-schedules": lambda: _pytest(
+            "view-schedules",
+            "tests/simulation/test_view_schedules.py",
+            {"HEADWATER_VIEW_SCHEDULES": scaled(20_000)},
+            workers=PROCESSES,
+        ),
+        "view-real": lambda: _pytest(
+            "view-real",
+            "tests/simulation/test_view_real.py",
+            {"HEADWATER_VIEW_REAL": scaled(1_000), "HEADWATER_VIEW_CUTS": scaled(5_000)},
+            workers=PROCESSES,
+        ),
         "soak": lambda: _pytest("soak", "tests/soak", {"HEADWATER_SOAK_S": scaled(2_400)}),
     }
 

@@ -158,6 +158,8 @@ class LandedAudit:
         for first, last in holes:
             self._findings.append(f"rows after lsn {first} and up to lsn {last} are in no landing")
         skipped = self._expectation.skipped(holes)
+        for columns in {each.columns for each in self._expectation.landings if each.digest is not None}:
+            self._dropped.update(dict.fromkeys(self._look.now(columns)[1]))
         base = None if full else self._audited_before()
         chosen = self._expectation.landings if base is None else self._chosen(base)
         eras = [self._measured(era) for era in eras_of(chosen, self._expectation.erased_parts)]
@@ -208,7 +210,6 @@ class LandedAudit:
         if era.blocks is None:
             return self._measured_alone(era)
         now, gone = self._look.now(era.columns)
-        self._dropped.update(dict.fromkeys(gone))
         found = self._digested(era, now)
         found.counted = bool(gone)
         found.differs |= self._expectation.doubtful & set(era.blocks)
@@ -337,7 +338,7 @@ class LandedAudit:
             if speaking and self._witness is not None:
                 witnessed.extend(speaking)
                 said = self._witness.block(place, each.landed, merged(landing.range for landing in speaking))
-                log.append((self._look.block(place, each.columns), said))
+                log.append((self._look.block(place, each.columns, said.offsets), said))
         differs = any(place in each.differs for each in eras)
         chosen = (strays.partitions == place[0]) & (strays.offsets >> BLOCK_BITS == place[1])
         finding = compare_block(

@@ -32,6 +32,7 @@ from headwater.lake.digest_words import row_words
 from headwater.lake.file_cache import FileCache, LiveFile
 from headwater.lake.fitting import field_of, spelled
 from headwater.lake.latest import latest_of
+from headwater.lake.retyping import as_type
 from headwater.lake.table_rows import PartReading
 from headwater.lake.tables import TableState
 from headwater.lake.view_plan import TablePart
@@ -210,22 +211,27 @@ class SnapshotLook:
             found.num_rows - marked.num_rows,
         )
 
-    def block(self, place: Place, columns: Sequence[Column] | None) -> BlockRows:
-        """The rows of a block, whatever their LSNs, with their words over these columns."""
+    def schema_now(self, columns: Sequence[Column]) -> pa.Schema:
+        """These columns in the types that the table has for them now: every row of it can be read so."""
+        fields = {field.name: field.field_type for field in self.table.schema().fields}
+        return pa.schema([pa.field(column.name, arrow_type(fields[column.name])) for column in columns])
+
+    def block(self, place: Place, columns: Sequence[Column] | None, offsets: Integers | None = None) -> BlockRows:
+        """The rows of a block, whatever their LSNs, with their words over these columns; only those of some offsets,
+        where they are given: others may hold values that the types of these columns do not."""
         partition, number = place
         first, last = number << BLOCK_BITS, ((number + 1) << BLOCK_BITS) - 1
         files = [live for live in self.files if self._may_hold(live, first, last)]
-        wanted = _PLAIN if columns is None else arrow_columns(columns)
+        wanted = _PLAIN if columns is None else self.schema_now(columns)
 
         def act(rows: pa.Table) -> BlockRows:
-            offsets = rows[OFFSET]
-            kept = rows.filter(
-                pc.and_(
-                    pc.equal(rows[PARTITION], partition),
-                    pc.and_(pc.greater_equal(offsets, first), pc.less_equal(offsets, last)),
-                )
-            )
-            return block_rows(kept, words=columns is not None)
+            of_block = pc.and_(pc.greater_equal(rows[OFFSET], first), pc.less_equal(rows[OFFSET], last))
+            if offsets is not None:
+                of_block = pc.and_(of_block, pc.is_in(rows[OFFSET], pa.array(offsets)))
+            kept = rows.filter(pc.and_(pc.equal(rows[PARTITION], partition), of_block))
+            if columns is None:
+                return block_rows(kept, words=False)
+            return block_rows(as_landed(kept, columns), words=True)
 
         return joined(self.rows(files, wanted, act))
 
@@ -257,37 +263,58 @@ class LocalMeasure:
     def digest(self, asked: Asked) -> Digest:
         look = self._look(asked.state, asked.snapshot_id)
         files = [live for live in look.files if meets(look.lsns_in(live), asked.ranges)]
-        columns = arrow_columns(asked.columns)
         if asked.latest_of:
-            return self._latest(look, files, columns, asked)
+            return self._latest(look, files, asked)
 
         def act(rows: pa.Table) -> Digest:
-            return digest_of(_inside(rows, asked.ranges))
+            # Cut before it is cast: later rows may hold what the types of these did not.
+            return digest_of(as_landed(_inside(rows, asked.ranges), asked.columns))
 
-        return combine(look.rows(files, columns, act))
+        return combine(look.rows(files, look.schema_now(asked.columns), act))
 
     @staticmethod
-    def _latest(look: SnapshotLook, files: Sequence[LiveFile], columns: pa.Schema, asked: Asked) -> Digest:
-        latest = latest_changes(look, files, columns, asked.ranges, asked.latest_of)
+    def _latest(look: SnapshotLook, files: Sequence[LiveFile], asked: Asked) -> Digest:
+        latest = latest_changes(look, files, asked.columns, asked.ranges, asked.latest_of)
         return digest_of(latest.filter(pc.equal(latest[OPERATION], "U")).drop_columns([OPERATION]))
 
 
 def latest_changes(
     look: SnapshotLook,
     files: Sequence[LiveFile],
-    columns: pa.Schema,
+    columns: Sequence[Column],
     ranges: Sequence[Range],
     key: Sequence[str],
 ) -> pa.Table:
     """Of changes the last of each key, in these columns and `_hw_op`."""
-    with_operation = columns.append(pa.field(OPERATION, pa.string()))
-    changes = look.rows(files, with_operation, lambda rows: _inside(rows, ranges))
-    return latest_of(pa.concat_tables(changes) if changes else with_operation.empty_table(), key)
+    with_operation = (*columns, Column(-1, OPERATION, "string"))
+    changes = look.rows(
+        files, look.schema_now(with_operation), lambda rows: as_landed(_inside(rows, ranges), with_operation)
+    )
+    none = arrow_columns(with_operation).empty_table()
+    return latest_of(pa.concat_tables([none, *changes], promote_options="permissive"), key)
 
 
 def arrow_columns(columns: Sequence[Column]) -> pa.Schema:
     """These columns, in their order, as rows are read."""
     return pa.schema([pa.field(column.name, arrow_type(field_of(column).field_type)) for column in columns])
+
+
+def as_landed(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    """The rows in the types in which they landed.  Whole numbers and floats have the same words in every width; a value
+    that does not fit a narrower decimal was never landed, and keeps the type by which that shows."""
+    for place, column in enumerate(columns):
+        now, landed = rows.schema.field(place).type, arrow_type(field_of(column).field_type)
+        if now.equals(landed) or (_is_number(now) and _is_number(landed)):
+            continue
+        try:
+            rows = rows.set_column(place, column.name, as_type(rows.column(place), landed))
+        except pa.ArrowInvalid:
+            continue
+    return rows
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
 
 
 def block_rows(rows: pa.Table, *, words: bool) -> BlockRows:

@@ -64,9 +64,8 @@ def audit_state(
     findings = [f"lost: {path}" for _, path in look.lost]
     blocks: list[BlockFinding] = []
     if places or since:
-        shown = arrow_columns(columns)
-        latest = latest_changes(changed, changed.files, shown, (between,), topic.key)
-        replaced = _replaced(look, shown, latest, since, topic.key)
+        latest = latest_changes(changed, changed.files, columns, (between,), topic.key)
+        replaced = _replaced(look, arrow_columns(columns), latest, since, topic.key)
         if replaced:
             named = ", ".join(f"partition {partition} offset {offset}" for partition, offset in replaced[:5])
             findings.append(f"{len(replaced)} rows were replaced or deleted since, and are still there: {named}")

@@ -35,7 +35,7 @@ from headwater.lake.where_sql import sql_of
 from headwater.spark.merge_sql import quoted
 from headwater.spark.session import catalog_table, check_session
 from headwater.spark.source_pieces import Piece, TopicPieces
-from headwater.spark.source_reader import Shape, read_piece, spark_schema
+from headwater.spark.source_rows import Shape, read_piece, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,7 +21,8 @@ from pyspark.sql.types import StructType
 
 from headwater.spark.source_log import OpenTopic
 from headwater.spark.source_options import SourceOptions, parse_options
-from headwater.spark.source_reader import FilteringTopicReader, TopicReader, spark_schema, topic_columns
+from headwater.spark.source_reader import FilteringTopicReader, TopicReader, topic_columns
+from headwater.spark.source_rows import spark_schema
 from headwater.spark.source_stream import TopicStreamReader
 from headwater.spark.source_view import ViewReader, view_columns
 

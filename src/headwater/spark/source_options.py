@@ -3,7 +3,7 @@
     uri                   the data directory, on a disk that the driver and the workers reach
     topic                 the topic's name
     read                  "log", the default: rows that the log holds.  "view": table and tail as one
-    asOf                  of a view: a cut's token, a time (ISO 8601 with a zone), or an LSN, a number; without it now
+    asOf                  of a view: a cut's token, a time (ISO 8601 with a zone), or an LSN: 7, lsn:7; without it now
     catalog               of a view: a name of pyiceberg's configuration, or its properties as JSON; without it the
                           catalog in the data directory
     startingOffsets       "earliest", the default, "latest", or JSON: {"0": 12, "1": -2}; -2 is earliest, -1 latest
@@ -153,7 +153,8 @@ def _is_view(options: Mapping[str, str]) -> bool:
 
 
 def _as_of(text: str) -> Lsn | str | None:
-    return Lsn(int(text)) if text.isdecimal() else text or None
+    number = text.lower().removeprefix("lsn:")
+    return Lsn(int(number)) if number.isdecimal() else text or None
 
 
 def _catalog(text: str) -> str | Mapping[str, Any] | None:

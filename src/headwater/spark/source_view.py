@@ -35,7 +35,7 @@ from headwater.metadata.operations import TopicRecord
 from headwater.spark.source_log import OpenTopic
 from headwater.spark.source_options import SourceOptions
 from headwater.spark.source_pieces import Piece, TopicPieces
-from headwater.spark.source_reader import Shape, as_asked, read_piece
+from headwater.spark.source_rows import Shape, as_asked, read_piece
 from headwater.storage.disk import DiskFiles
 from headwater.topics.schema import unpack_schema
 

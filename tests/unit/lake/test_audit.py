@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import msgspec
@@ -158,6 +159,25 @@ def test_a_landing_says_which_offsets_its_rows_have_whatever_works_it_was_made_o
     assert [each.offsets for each in of_kind(lake, Landed)] == [((0, 0, 2), (1, 0, 5)), ((1, 6, 7),)]
 
 
+def test_later_rows_in_the_same_file_that_an_older_type_could_not_hold_are_no_trouble(lake: AuditedLake) -> None:
+    """A compaction puts rows of all eras into one file."""
+    lake.topic("narrow", pa.schema([pa.field("n", pa.int32()), pa.field("d", pa.decimal128(4, 2))]))
+    lake.log["narrow"].append([{"n": 7, "d": Decimal("1.50")}])
+    lake.round("narrow")
+    lake.log["narrow"].alter(widen={"n": pa.int64(), "d": pa.decimal128(30, 2)})
+    lake.log["narrow"].append([{"n": 1 << 40, "d": Decimal("123456789.25")}])
+    lake.round("narrow")
+    lake.compact("narrow")
+    for forgetful in (False, True):
+        lake.forgetful = forgetful
+        assert lake.report("narrow", full=True).passed
+
+    # What never fitted did not land so.
+    lake.forgetful = False
+    lake.change(with_value("d", 0, Decimal("123456789.25")), "narrow")
+    assert ranges(lake.report("narrow", full=True)["narrow"].altered) == {0: ((0, 0),)}
+
+
 # What it lets pass ---------------------------------------------------------------------------------------------------
 
 
@@ -195,6 +215,7 @@ def test_a_column_that_the_owner_dropped_is_told_and_offsets_are_still_compared(
 
     told = lake.audit()
     assert told.passed and told.dropped_columns == ("name",)
+    assert lake.audit(full=False).dropped_columns == ("name",), "also where nothing is read"
 
     lake.compact()
     lake.change(with_value("x", 3, 99))

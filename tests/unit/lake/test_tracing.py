@@ -74,6 +74,7 @@ def test_what_the_log_has_let_go_of_is_followed_from_the_table(lake: OlderLake) 
     lake.append("orders", 2)
     lake.round()
     assert lake.let_go()
+    lake.append("orders", 1)
 
     found = traced(lake, 1)
 
