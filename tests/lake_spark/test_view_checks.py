@@ -56,7 +56,7 @@ def test_an_audit_by_spark_finds_what_the_one_without_it_finds(tmp_path: Path) -
             keyed.delete([{"id": at // 3}])
             log.land()
         plain.alter(add={"more": str}, widen={"n": pa.int64()})  # another era, of other columns
-        plain.append([{"n": 20, "s": None, "more": "x"}], partition=0)
+        plain.append([{"n": 2**40, "s": None, "more": "x"}], partition=0)
         log.land()
         log.merge(spark=spark)
         spark.sql("ALTER TABLE headwater.t.plain RENAME COLUMN s TO renamed")

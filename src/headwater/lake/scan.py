@@ -137,7 +137,7 @@ class Scan(Rows):
 
     def count(self) -> int:
         """How many rows there are: what files say of themselves is not read."""
-        self._check_open()
+        self.check_open()
         if self.topic.key:
             counted = Wanted(self.topic, self.topic.key, self._wanted.where)
             return sum(table.num_rows for table in self._latest(counted))
@@ -160,7 +160,7 @@ class Scan(Rows):
         """A DuckDB relation: its own filters and columns reach the table's files."""
         from headwater.lake.duckdb_view import relation
 
-        self._check_open()
+        self.check_open()
         return relation(self, connection)
 
     def __len__(self) -> int:
@@ -171,7 +171,7 @@ class Scan(Rows):
     def tail(self, columns: pa.Schema | None = None) -> pa.Table:
         """The rows of the log that are in the cut and not in the tables, changes of a keyed topic: in the types of the
         table, with all system columns unless some are named."""
-        self._check_open()
+        self.check_open()
         if columns is None:
             keyed = [OPERATION_COLUMN] if self.topic.key else []
             columns = pa.schema([field.with_nullable(True) for field in (*self._wanted.lake, *keyed)])
@@ -194,7 +194,7 @@ class Scan(Rows):
 
     def _tables(self) -> Iterator[pa.Table]:
         """The rows, in the types of the table, in at least the columns that come out."""
-        self._check_open()
+        self.check_open()
         if self.topic.key:
             yield from self._latest(self._wanted)
             return
@@ -231,7 +231,8 @@ class Scan(Rows):
         """Let go of what it holds; twice is nothing."""
         self._let_go()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Closed where it was closed."""
         if not self._let_go.alive:
             raise Closed("this scan is closed: scan again")
 

@@ -76,11 +76,15 @@ class Pins:
         self._files = files
         self._directory = directory
         self._entropy = entropy
+        self._has_directory = False
 
     def hold(self, lsn: Lsn, log_start: Callable[[], int], *, note: str = "") -> Pin:
         """Hold the log from this LSN on, or raise PinExpired where it has let go of it already.  `note` is for others
         who look at pins: which snapshots of tables are being read."""
-        self._files.make_directory(self._directory)
+        if not self._has_directory:
+            # Once: it syncs, and a pin that dies with its holder needs none.
+            self._files.make_directory(self._directory)
+            self._has_directory = True
         pin = self._make(lsn, note)
         start = log_start()
         if start > lsn:

@@ -60,7 +60,7 @@ class _ScanFrame:
         return check_session(self.spark, lake.place, lake.spark_catalog)
 
     def frame(self) -> DataFrame:
-        self.scan._check_open()
+        self.scan.check_open()
         parts = self._latest() if self.scan.topic.key else self._rows()
         names = [quoted(name) for name in self.scan.schema.names]
         found = [part.select(*names) for part in parts]
