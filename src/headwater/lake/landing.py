@@ -294,11 +294,8 @@ class Lake:
 def _first_held(engine: Engine, topic: TopicRecord) -> int:
     """The first LSN of the first segment that holds rows of a topic; 0: none."""
     log = engine.shard.log
-    for segment in log.segments():
-        share = log.device.topics_in(segment).get(topic.number)
-        if share is not None and share.rows:
-            return segment.first_lsn
-    return 0
+    shares = ((segment, log.device.topics_in(segment).get(topic.number)) for segment in log.segments())
+    return next((segment.first_lsn for segment, share in shares if share is not None and share.rows), 0)
 
 
 def chosen(engine: Engine, topics: str | Iterable[str] | None) -> list[TopicRecord]:

@@ -175,7 +175,7 @@ class LedgerState:
                 topic.last_audit = record
                 if record.passed:
                     topic.audited = record
-            case Restored():
+            case _:
                 _restore(topic, record)
 
 

@@ -52,6 +52,35 @@ def test_a_column_with_a_dot_in_its_name_is_looked_at_by_its_whole_name() -> Non
 
 
 @pytest.mark.parametrize(
+    ("text", "by_statistics"),
+    [
+        ("x > 1.5", True),
+        ("x > 1.5 and x < 3.0 or n != 1", False),
+        ("x > 1.5 and x < 3.0 or n = 1", True),
+        ("n != 1", True),
+        ("x != 1.5", False),
+        ("not x > 1.5", False),
+        ("x not in (1.5, 2.5)", False),
+        ("x is nan", False),
+        ("x is not nan", False),
+        ("f = 0.1", False),
+        ("inside.f < 2.0", False),
+    ],
+)
+def test_files_are_chosen_by_a_condition_only_where_their_statistics_show_every_row(
+    text: str, by_statistics: bool
+) -> None:
+    """They leave NaN out, and pyiceberg compares doubles with the bounds of a float."""
+    inside = pa.struct([("f", pa.float32())])
+    schema = pa.schema([("x", pa.float64()), ("n", pa.int64()), ("f", pa.float32()), ("inside", inside)])
+
+    found = condition(text, schema)
+
+    assert (found.parsed is not None) == by_statistics
+    assert found.form is not None
+
+
+@pytest.mark.parametrize(
     "text",
     ["id >", "nothing = 1", "ID = 1", "id = 'one'", "at > 'yesterday'", ""],
 )

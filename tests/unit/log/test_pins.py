@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -151,6 +152,22 @@ def test_a_name_that_a_deletion_looks_at_right_now_is_not_used(files: SimulatedF
     pins.hold(Lsn(6), lambda: 1)
 
     assert [each.name for each in pins.read() if each.lsn == 6] == ["02" * 16]
+
+
+def test_a_pin_whose_directory_was_removed_is_let_go_of(tmp_path: Path) -> None:
+    pin = Pins(DiskFiles(tmp_path)).hold(Lsn(7), lambda: 1)
+    shutil.rmtree(tmp_path / "pins")
+
+    pin.release()
+
+    assert Pins(DiskFiles(tmp_path)).read() == []
+
+
+def test_a_pin_says_what_else_it_was_told_to(files: SimulatedFiles, pins: Pins) -> None:
+    with pins.hold(Lsn(7), lambda: 1, note="snapshots 5,6"), pins.hold(Lsn(8), lambda: 1):
+        found = pins.read()
+
+    assert sorted((pin.lsn, pin.note) for pin in found) == [(7, "snapshots 5,6"), (8, "")]
 
 
 def test_a_pin_lets_its_lock_go_even_if_its_file_cannot_be_removed(files: SimulatedFiles, pins: Pins) -> None:
