@@ -8,8 +8,8 @@ KILLED   By a scene: a small lake in which the audit that obeys the rule says on
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from headwater.lake import (
     latest,
 )
 from headwater.lake.ledger_records import Landed
-from tests.simulation.mutants import Patch
+from tests.simulation.patches import Patch, patched
 from tests.unit.lake.audited_lakes import AuditedLake, with_value, without
 from tests.unit.lake.delete_files import add_delete_file
 from tests.unit.lake.keyed_tables import keyed
@@ -47,14 +47,8 @@ class AuditMutant:
     scene: Scene
     apply: Callable[[Patch], None]
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        patch = Patch()
-        try:
-            self.apply(patch)
-            yield
-        finally:
-            patch.undo()
+    def __call__(self) -> AbstractContextManager[None]:
+        return patched(self.apply)
 
 
 def kills(mutant: AuditMutant, folder: Path) -> str | None:

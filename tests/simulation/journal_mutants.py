@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from headwater.errors import Conflict, InvalidRequest
 from headwater.metadata import checkpoint, journal, operations, recovery, ring, state
 from tests.faults.journal_life import crash_at_every_call, live, with_two_checkpoints
-from tests.simulation.mutants import Patch
+from tests.simulation.patches import Patch
 from tests.unit.metadata import (
     test_checkpoint,
     test_journal,

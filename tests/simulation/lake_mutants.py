@@ -28,8 +28,8 @@ import argparse
 import inspect
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ from headwater.lake import (
 )
 from tests.simulation import lake_world
 from tests.simulation.lake_schedules import Schedule
-from tests.simulation.mutants import Patch
+from tests.simulation.patches import Patch, patched
 
 TROUBLED = {"commit_fault_share": 0.6, "fault_share": 0.02}
 TOGETHER = {"landers": 2, "switch_share": 0.4, "topics": 1}
@@ -63,14 +63,8 @@ class LakeMutant:
     world: str | None = None
     mood: Mapping[str, Any] = field(default_factory=dict)
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        patch = Patch()
-        try:
-            self.apply(patch)
-            yield
-        finally:
-            patch.undo()
+    def __call__(self) -> AbstractContextManager[None]:
+        return patched(self.apply)
 
 
 def kills(mutant: LakeMutant, seed: int) -> str | None:

@@ -20,18 +20,13 @@ Rules that no mutant here breaks, because another rule holds without them:
 """
 
 from __future__ import annotations
-import __future__
 
 import errno
-import inspect
-import sys
-import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
-from types import FunctionType, ModuleType
 from typing import Any
 
 from headwater.errors import HeadwaterError
@@ -53,6 +48,7 @@ from headwater.storage.simulated import SimulatedFiles
 from tests.simulation.crashes import CrashEngine, Effort
 from tests.simulation.damage import damage_log
 from tests.simulation.invariants import quiet
+from tests.simulation.patches import Patch, patched
 
 
 class Habitat(Enum):
@@ -76,57 +72,6 @@ class Habitat(Enum):
         return self.value[1]
 
 
-class Stale(AssertionError):
-    """A mutant's edit no longer fits the function that it edits."""
-
-
-class Patch:
-    """Replaces attributes, and puts them back."""
-
-    def __init__(self) -> None:
-        self._before: list[tuple[Any, str, Any]] = []
-
-    def set(self, owner: Any, name: str, value: Any) -> None:
-        self._before.append((owner, name, inspect.getattr_static(owner, name)))
-        setattr(owner, name, value)
-
-    def edit(self, owner: Any, name: str, *changes: tuple[str, str]) -> None:
-        """Replace a function of a class or a module by its source with these changes."""
-        original = inspect.getattr_static(owner, name)
-        function = original.fget if isinstance(original, property) else original
-        assert isinstance(function, FunctionType)
-        source = textwrap.dedent(inspect.getsource(function))
-        if isinstance(original, property):
-            source = source.removeprefix("@property\n")
-        for old, new in changes:
-            if old not in source:
-                raise Stale(f"{name} has no {old!r} any more")
-            source = source.replace(old, new)
-        flags = __future__.annotations.compiler_flag
-        code = compile(source, f"<mutant of {name}>", "exec", flags=flags, dont_inherit=True)
-        made: dict[str, Any] = {}
-        exec(code, function.__globals__, made)
-        changed = made[function.__name__]
-        if isinstance(original, property):
-            self.set(owner, name, property(changed))
-        elif isinstance(owner, ModuleType):
-            self.everywhere(original, changed)
-        else:
-            self.set(owner, name, changed)
-
-    def everywhere(self, original: Any, changed: Any) -> None:
-        """Replace a module's function wherever it was imported by name."""
-        for module in [module for name, module in sys.modules.items() if name.startswith("headwater.")]:
-            for name, value in list(vars(module).items()):
-                if value is original:
-                    self.set(module, name, changed)
-
-    def undo(self) -> None:
-        for owner, name, value in reversed(self._before):
-            setattr(owner, name, value)
-        self._before.clear()
-
-
 @dataclass(frozen=True)
 class Mutant:
     name: str
@@ -135,14 +80,8 @@ class Mutant:
     ci: bool = False
     habitat: Habitat = Habitat.CRASHES
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        patch = Patch()
-        try:
-            self.apply(patch)
-            yield
-        finally:
-            patch.undo()
+    def __call__(self) -> AbstractContextManager[None]:
+        return patched(self.apply)
 
 
 def kills(mutant: Mutant, seed: int) -> str | None:

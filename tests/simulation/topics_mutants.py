@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -28,7 +28,7 @@ from headwater.metadata import journal, shard_state, state
 from headwater.metadata.checkpoint import Checkpoint, CheckpointKind
 from headwater.topics import appending, compaction, engine, forming, producers, reading, shard
 from headwater.topics.requests import TopicRequest
-from tests.simulation.mutants import Patch
+from tests.simulation.patches import Patch, patched
 from tests.simulation.topics_checks import (
     cut_the_log,
     join_in_order,
@@ -61,14 +61,8 @@ class TopicsMutant:
     check: Callable[[int], None] | None = None
     """It shows where somebody puts it to the test: a check of its own, for a seed."""
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        patch = Patch()
-        try:
-            self.apply(patch)
-            yield
-        finally:
-            patch.undo()
+    def __call__(self) -> AbstractContextManager[None]:
+        return patched(self.apply)
 
 
 def live(mutant: TopicsMutant, seed: int, steps: int = 40) -> None:

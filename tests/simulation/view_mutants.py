@@ -19,7 +19,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ import pytest
 
 from headwater.errors import HeadwaterError
 from headwater.lake import file_cache, resolving, view_plan
-from tests.simulation.mutants import Patch
+from tests.simulation.patches import Patch, patched
 from tests.simulation.view_keyed import run_keyed_seed
 from tests.simulation.view_schedules import ViewSchedule
 from tests.unit.lake import (
@@ -55,14 +55,8 @@ class ViewMutant:
     test: Test | None = None
     """The test that notices it; none where schedules do."""
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        patch = Patch()
-        try:
-            self.apply(patch)
-            yield
-        finally:
-            patch.undo()
+    def __call__(self) -> AbstractContextManager[None]:
+        return patched(self.apply)
 
 
 def kills(mutant: ViewMutant, seed: int) -> str | None:

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from headwater.lake import cut, file_cache, scan, table_rows, times, view, view_source
-from tests.simulation.mutants import Patch
+from tests.simulation.patches import Patch
 from tests.simulation.view_mutants import MUTANTS, Test, ViewMutant, edited, kills
 from tests.unit.lake import test_cut, test_file_cache, test_scan, test_table_rows, test_times, test_view
 
