@@ -59,8 +59,10 @@ class EngineViewSource(EngineSource):
         device = self._log.device
         rows = 0
         for segment in self._log.segments():
+            if segment.last_lsn <= lsn_from or segment.first_lsn > lsn_to:
+                continue
             share = device.topics_in(segment).get(topic_number)
-            if share is None or not share.rows or share.last_lsn <= lsn_from or segment.first_lsn > lsn_to:
+            if share is None or not share.rows or share.last_lsn <= lsn_from:
                 continue
             if segment.first_lsn > lsn_from and share.last_lsn <= lsn_to:
                 rows += share.rows

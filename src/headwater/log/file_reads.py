@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from headwater.errors import CorruptData, DamagedLog, Forgotten, Halted
@@ -21,7 +21,7 @@ from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.ids import Lsn
 from headwater.log.chain import ChainBreak, ChainWalker
 from headwater.log.device import Frame, FrameRef, SegmentInfo, TopicInSegment
-from headwater.log.index import ActiveIndex, Place, PlacedSegment, SegmentIndex, partition_key
+from headwater.log.index import ActiveIndex, Place, PlacedSegment, SegmentIndex, TopicShare, partition_key
 from headwater.log.mark import Mark, read_mark
 from headwater.log.names import MARK
 from headwater.log.read_findings import check_mark, misled, unchained, why_not_up_to
@@ -248,9 +248,14 @@ class FileReads:
         return infos
 
     def topics_in(self, segment: SegmentInfo) -> dict[int, TopicInSegment]:
-        """What each topic has in a segment."""
-        first_lsn = segment.first_lsn
-        shares = self._looked_up(lambda view: self._index(view, self._number_of(view, first_lsn)).topics())
+        """What each topic has in a segment; nothing where it was deleted since it was listed."""
+
+        def look(view: View) -> Mapping[int, TopicShare]:
+            if segment.first_lsn < view.segments[0].first_lsn:
+                return {}
+            return self._index(view, self._number_of(view, segment.first_lsn)).topics()
+
+        shares = self._looked_up(look)
         return {
             topic: TopicInSegment(share.frames, share.bytes, share.rows, Lsn(share.last_lsn))
             # A copy, because the writer may add a topic to the newest segment's while this looks.
