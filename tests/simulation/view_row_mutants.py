@@ -282,7 +282,7 @@ _edit(
     "an LSN inside a write is taken as it is",
     view.Views,
     "_at_a_writes_end",
-    ("return min(lsn, header.lsn - header.write_index - 1)", "return lsn"),
+    ("else min(lsn, header.lsn - header.write_index - 1)", "else lsn"),
     test=test_view.test_an_lsn_inside_a_write_means_the_end_of_the_write_before,
 )
 _edit(

@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from headwater.errors import InvalidRequest
-from headwater.frames.frame import Kind
+from headwater.errors import Forgotten, InvalidRequest
+from headwater.frames.frame import Header, Kind
 from headwater.ids import Lsn as LogLsn
 from headwater.lake.connections import Connections
 from headwater.lake.cut import PREFIX, Cut
@@ -128,14 +128,19 @@ class Views:
         """This LSN, or the one before the write that it lies in: the next frame that is left says where that began."""
         if lsn < 0:
             raise InvalidRequest("an LSN is at least 0", lsn=lsn)
+        header = self._next_frame(lsn + 1)
+        return lsn if header is None else min(lsn, header.lsn - header.write_index - 1)
+
+    def _next_frame(self, lsn: int) -> Header | None:
+        """The first frame at this LSN or behind it that is left, gaps passed over."""
         log = self.engine.shard.log
-        segments = log.segments()
-        first = max(lsn + 1, segments[0].first_lsn if segments else 0)
-        for frame in log.read(LogLsn(first)):
-            header = frame.header
-            if header.kind != Kind.GAP:
-                return min(lsn, header.lsn - header.write_index - 1)
-        return lsn
+        while True:
+            segments = log.segments()
+            first = max(lsn, segments[0].first_lsn if segments else 0)
+            try:
+                return next((each.header for each in log.read(LogLsn(first)) if each.header.kind != Kind.GAP), None)
+            except Forgotten:
+                continue  # the log began later between the two looks
 
     def _lsn_at(self, topics: Sequence[TopicRecord], time_us: int) -> int:
         """The last LSN of a row that was appended at this time or before.  Times rise with LSNs."""
@@ -152,8 +157,8 @@ class Views:
         return min(lsn, self._oldest_landed_after(topics, time_us) - 1)
 
     def _is_held(self, lsn: int) -> bool:
-        frames = self.engine.shard.log.read(LogLsn(lsn), LogLsn(lsn))
-        return any(frame.header.lsn == lsn and frame.header.kind != Kind.GAP for frame in frames)
+        header = self._next_frame(lsn)
+        return header is not None and header.lsn == lsn
 
     def _oldest_landed_after(self, topics: Sequence[TopicRecord], time_us: int) -> int:
         with_tables = [topic for topic in topics if topic.table is not None]

@@ -13,6 +13,7 @@ import pytest
 import headwater as hw
 from headwater.errors import CutExpired, InvalidRequest, PinExpired
 from headwater.lake.view_source import EngineViewSource
+from headwater.log.device import SegmentInfo
 from headwater.settings import LogSettings
 from tests.unit.lake.keyed_tables import CHANGES, keyed
 from tests.unit.lake.small_lakes import SETTINGS, SmallLake, lakes
@@ -250,6 +251,26 @@ def test_a_time_means_the_rows_that_were_appended_until_then_before_and_after_th
     with lake.native() as table:
         table.overwrite(table.scan().to_arrow())
     holds()
+
+
+def test_a_time_before_everything_that_the_log_still_holds_is_read_from_the_table(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.topic("orders", {"x": int, "note": str})
+    times = [append(lake, "orders", x) for x in range(40)]
+    lake.round()
+    clean_up(lake)
+    log = lake.log._engine.shard.log
+    assert log.segments()[0].first_lsn > 1, "the log begins later than its first frame"
+
+    assert xs(lake, as_of=moment(times[4])) == [0, 1, 2, 3, 4]
+
+    # The log may also begin later between two looks: the list of segments is one from before.
+    real = log.segments
+    stale: list[list[SegmentInfo]] = [[]]
+    monkeypatch.setattr(log, "segments", lambda: stale.pop() if stale else real())
+    assert xs(lake, as_of=moment(times[4])) == [0, 1, 2, 3, 4]
+    assert not stale
 
 
 def test_a_time_of_a_topic_without_a_table_is_the_last_frame_before_what_is_left(lake: SmallLake) -> None:
