@@ -64,6 +64,14 @@ class TopicLedger:
         """How many rows landed after this LSN."""
         return sum(rows for _, lsn_to, rows in (*self.landings, *self.owed) if lsn_to > lsn)
 
+    def rows_up_to(self, lsn: int) -> int | None:
+        """How many rows had landed up to this LSN, whether or not the table still holds them; none where a landing goes
+        across it, or one was never written down."""
+        ever = (*self.landings, *self.owed)
+        if self.hole_lsn is not None or any(lsn_from < lsn < lsn_to for lsn_from, lsn_to, _ in ever):
+            return None
+        return sum(rows for _, lsn_to, rows in ever if lsn_to <= lsn)
+
     @property
     def owed_lsn(self) -> int:
         """Up to here rows had landed once, whether or not the table still holds them."""

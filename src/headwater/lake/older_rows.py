@@ -41,6 +41,9 @@ class TablesOlderRows:
     def landed_lsn(self, topic: TopicRecord) -> int:
         return self._ledger.state().topic(topic.topic_id.hex()).owed_lsn
 
+    def landed_rows(self, topic: TopicRecord, lsn: int) -> int | None:
+        return self._ledger.state().topic(topic.topic_id.hex()).rows_up_to(lsn)
+
     def read(self, topic: TopicRecord, wanted: OlderRange) -> Iterator[pa.RecordBatch]:
         if self._reading is None:
             with from_the_extra():

@@ -7,7 +7,7 @@ W is the first LSN from which the log holds every row of the topic.  Deletion ta
 and makes others smaller; neither goes beyond what has landed.  So what lies before W can be read from the table.
 
 PROMISE  The log is read for all that it holds whole.  A segment that was rewritten does not say whose rows went, so
-         what has landed is read from the table up to the last of those.
+         what has landed is read from the table up to the last of those, unless the log has as many rows as landed.
          W never falls while a log is open, but for what a person decides at a halt of the landing.
 NOT HERE Reading the table: lake/older_rows.py.  Going from one to the other: reading.py.
 """
@@ -20,6 +20,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headwater.ids import Lsn
 from headwater.log.frame_log import FrameLog
 from headwater.metadata.operations import TopicRecord
 
@@ -58,6 +59,10 @@ class OlderRows(Protocol):
         often."""
         ...
 
+    def landed_rows(self, topic: TopicRecord, lsn: int) -> int | None:
+        """How many rows of the topic have ever landed up to this LSN; none where that cannot be told."""
+        ...
+
     def read(self, topic: TopicRecord, wanted: OlderRange) -> Iterator[pa.RecordBatch]:
         """The rows, each once, in the order of their LSNs, in the types of the topic's newest schema: the columns that
         are wanted, `_hw_op` where the topic has a key, then `_hw_lsn`, `_hw_partition`, `_hw_offset` and `_hw_time`.
@@ -76,7 +81,26 @@ def whole_from(log: FrameLog, topic: TopicRecord, older: OlderRows) -> int:
             gone = max(gone, segment.last_lsn)
             break
     # Asked after the segments were looked at: whatever is gone from them had landed by then.
-    return min(gone, older.landed_lsn(topic)) + 1 if gone else 1
+    lsn = min(gone, older.landed_lsn(topic)) if gone else 0
+    return 1 if not lsn or _holds(log, topic, lsn, older.landed_rows(topic, lsn)) else lsn + 1
+
+
+def _holds(log: FrameLog, topic: TopicRecord, lsn: int, rows: int | None) -> bool:
+    """Whether the log still has as many rows of the topic up to this LSN: those of other topics may have gone from a
+    segment that was rewritten, and a table that was dropped must not keep anybody from reading what is here."""
+    if rows is None:
+        return False
+    held = 0
+    for segment in log.segments():
+        share = log.device.topics_in(segment).get(topic.number)
+        if share is None or segment.first_lsn > lsn:
+            continue
+        if share.last_lsn <= lsn:
+            held += share.rows
+        else:
+            frames = log.read_topic(topic.number, segment.first_lsn, Lsn(lsn))
+            held += sum(frame.header.row_count for frame in frames)
+    return held == rows
 
 
 def is_read_from_its_table(topic: TopicRecord) -> bool:

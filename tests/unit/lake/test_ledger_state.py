@@ -347,3 +347,12 @@ def test_an_empty_table_of_a_lost_log_has_no_landing() -> None:
     topic = topic_after(restored(99, rows=0))
 
     assert (topic.landed_lsn, topic.landings) == (99, [])
+
+
+def test_how_many_rows_had_landed_up_to_an_lsn_is_told_where_no_landing_goes_across_it() -> None:
+    topic = topic_after(landed(0, 10, rows=4), landed(10, 20, rows=3))
+
+    assert [topic.rows_up_to(lsn) for lsn in (0, 5, 10, 20, 25)] == [0, None, 4, 7, 7]
+    rolled_back = topic_after(landed(0, 10, rows=4), landed(10, 20, rows=3), decided(10, before=20))
+    assert rolled_back.rows_up_to(20) == 7
+    assert topic_after(landed(10, 20, rows=3)).rows_up_to(20) is None, "what came before it was not written down"
