@@ -5,11 +5,11 @@ PROMISE  It says how many rows would go, and asks, before anything is touched.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.cli.confirmation import decide
 from headwater.cli.data_directory import AsJson, CatalogOption, DataOption, open_topics
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import exit_codes
@@ -96,27 +96,8 @@ def as_content(report: ErasureReport) -> dict[str, object]:
 
 
 def _decide(found: ErasureReport, *, dry_run: bool, yes: bool, as_json: bool) -> ExitCode | None:
-    """Say what would go; the exit code if it ends here, nothing if it is to be done."""
-    console = remarks() if as_json else results()
     lost = f"{found.topic}: {counted(found.rows, 'row')} would be erased"
-    if dry_run:
-        say(console, f"{lost}; nothing was changed.")
-        return ExitCode.DONE
-    if yes:
-        return None
-    say(console, f"{lost}.")
-    if as_json or not sys.stdin.isatty():
-        say(remarks(), "Nothing was changed: give --yes, or run it on a terminal, where it asks.", "red")
-        return ExitCode.USAGE
-    try:
-        confirmed = typer.confirm("Erase them, for good?", err=True)
-    except typer.Abort:
-        say(remarks(), "")
-        confirmed = False
-    if confirmed:
-        return None
-    say(console, "Nothing was changed.")
-    return ExitCode.HALTED
+    return decide(lost, "Erase them, for good?", dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def _show(report: ErasureReport) -> None:

@@ -6,17 +6,17 @@ PROMISE  What is lost is asked about first: a deletion says how many rows go, `-
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.cli.confirmation import decide
 from headwater.cli.data_directory import AsJson, DataOption, open_topics
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import exit_codes
-from headwater.cli.output import counted, emit_json, printable, remarks, results, say
+from headwater.cli.output import counted, emit_json, printable, results, say
 from headwater.cli.plain_table import size_cell
 from headwater.cli.schema_text import parse_columns, parse_schema
 from headwater.cli.topic_lookup import topic_named
@@ -314,24 +314,5 @@ def _summary(topic: TopicDescription) -> str:
 
 
 def _decide(topic: TopicDescription, *, dry_run: bool, yes: bool, as_json: bool) -> ExitCode | None:
-    """Say what would be lost; the exit code if it ends here, nothing if it is to be done."""
-    console = remarks() if as_json else results()
     lost = f"{topic.name}: {counted(topic.rows, 'row')} in {counted(topic.partitions, 'partition')} would be deleted"
-    if dry_run:
-        say(console, f"{lost}; nothing was changed.")
-        return ExitCode.DONE
-    if yes:
-        return None
-    say(console, f"{lost}.")
-    if as_json or not sys.stdin.isatty():
-        say(remarks(), "Nothing was changed: give --yes, or run it on a terminal, where it asks.", "red")
-        return ExitCode.USAGE
-    try:
-        confirmed = typer.confirm("Delete it, for good?", err=True)
-    except typer.Abort:
-        say(remarks(), "")
-        confirmed = False
-    if confirmed:
-        return None
-    say(console, "Nothing was changed.")
-    return ExitCode.HALTED
+    return decide(lost, "Delete it, for good?", dry_run=dry_run, yes=yes, as_json=as_json)

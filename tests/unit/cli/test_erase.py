@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 import headwater as hw
+from headwater.cli import confirmation
 from headwater.cli import erase as command
 from headwater.cli.exit_codes import ExitCode
 from headwater.lake import catalog_check
@@ -74,7 +75,7 @@ def test_on_a_terminal_it_asks(data: Path, monkeypatch: pytest.MonkeyPatch, answ
     class System:
         stdin = Terminal()
 
-    monkeypatch.setattr(command, "sys", System())
+    monkeypatch.setattr(confirmation, "sys", System())
 
     result = run(data, *ASKED, given=answer)
 

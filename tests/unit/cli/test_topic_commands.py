@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 import headwater as hw
-from headwater.cli import topic_commands
+from headwater.cli import confirmation
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.schema_text import schema_text
 from headwater.cli.topic_show import duration_text, policy_text
@@ -235,7 +235,7 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     class System:
         stdin = Terminal()
 
-    monkeypatch.setattr(topic_commands, "sys", System())
+    monkeypatch.setattr(confirmation, "sys", System())
 
 
 def test_without_a_terminal_nothing_is_deleted_unasked(data: Path) -> None:
