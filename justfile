@@ -40,8 +40,10 @@ fmt:
     {{ python }} -m ruff check --fix .
     {{ python }} -m ruff format .
 
-# write requirements/ci.txt again from pyproject.toml; needs uv
+# write requirements/ci.txt again from pyproject.toml, and go.txt from go.in; needs uv
 lock *ARGS:
-    uv pip compile pyproject.toml --extra dev --extra lake --extra duckdb --extra postgres --extra spark --universal --python-version 3.11 --generate-hashes \
+    uv pip compile pyproject.toml --extra dev --extra objects --extra lake --extra duckdb --extra postgres --extra spark --universal --python-version 3.11 --generate-hashes \
         --no-emit-index-url --custom-compile-command "just lock" --output-file requirements/ci.txt --quiet {{ ARGS }}
-    ! grep -nE '://|--index-url|--find-links' requirements/ci.txt
+    uv pip compile requirements/go.in --universal --python-version 3.11 --generate-hashes \
+        --no-emit-index-url --custom-compile-command "just lock" --output-file requirements/go.txt --quiet {{ ARGS }}
+    ! grep -nE '://|--index-url|--find-links' requirements/ci.txt requirements/go.txt

@@ -18,7 +18,7 @@ from rich.console import Console
 import bench
 from bench.report import Report, show
 
-NOT_BENCHES = {"__main__", "report"}
+NOT_BENCHES = {"__main__", "report", "scale"}
 
 
 def bench_names() -> list[str]:

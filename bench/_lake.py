@@ -255,9 +255,9 @@ class BenchLake:
         )
         own = TopicWork(record.number, "6b5bd1cf-4b9d-4a4b-9f6d-0c8e0f6a7d11", 0, plan.lsn_to, record.schemas, target)
         return [
-            LandWork(source.directory, segment, runs, source.shard, (own,))
+            LandWork(source.directory, segment, runs, source.shard, (own,), slots)
             for planned in plan.ranges
-            for segment, runs in source.runs(planned, settings.item_bytes)
+            for segment, runs, slots in source.runs(planned, settings.item_bytes)
         ]
 
     def table_like(self, topic: str, name: str) -> bytes:

@@ -60,6 +60,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "duckdb_extension_avro": ("lake",),
     "duckdb_extension_iceberg": ("lake",),
     "pyspark": ("spark",),
+    "obstore": ("storage.s3",),
     "pandas": ("topics",),
     "polars": ("topics", "lake.digest_words"),
     "pytest": ("testing",),
@@ -101,7 +102,7 @@ CLOCK_CALLS = {
 }
 CHANCE_MODULES = {"random", "secrets"}
 CHANCE_CALLS = {"os.urandom", "os.getrandom", "uuid.uuid1", "uuid.uuid4"}
-SEEDED_CHANCE = {"storage.simulated", "testing"}  # may use random.Random(seed), and nothing else of `random`
+SEEDED_CHANCE = {"storage.simulated", "storage.simulated_store", "testing"}  # may use random.Random(seed), no more
 
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "common", "core", "helpers", "helper", "base", "manager", "misc"}
 LINES_MAX = 600

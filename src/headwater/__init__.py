@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Lsn,
         NewTopic,
         Producer,
+        Registry,
         Rows,
         Scan,
         Settings,
@@ -56,6 +57,7 @@ __all__ = [
     "Consumer",
     "Producer",
     "Transaction",
+    "Registry",
     "HeadwaterError",
     "errors",
 ]

@@ -30,6 +30,15 @@ class LogSettings:
     append_timeout_s: float = 30.0
     """How long an append waits for room in flight before it is refused as Unavailable."""
 
+    slot_bytes_target: int = 4 * MIB
+    """Where several commits can be in flight, one takes about this much of what is queued at most ..."""
+
+    slot_bytes_enough: int = 512 * KIB
+    """... and goes at once if this much is there or nothing is in flight ..."""
+
+    commit_interval_s: float = 0.05
+    """... and otherwise this long after the one before it, with what has come by then: a request to a store costs."""
+
     mark_sync_idle_s: float = 0.1
     """The mark is synced once the log has been idle for this long."""
 
@@ -116,3 +125,14 @@ class Settings:
             raise ValueError("join_bytes_max is at least 0 and at most frame_bytes_max")
         if self.partitions_default < 1:
             raise ValueError("partitions_default is at least 1")
+
+
+def bucket_settings() -> Settings:
+    """The defaults for a log in a bucket: smaller segments, because opening reads the newest one slot by slot; rarer
+    looks, because each is a request; and no room kept in reserve, because there is none to run out of."""
+    return Settings(
+        log=LogSettings(segment_size_bytes_max=64 * MIB, follow_poll_s=0.25, reserve_bytes=0),
+        journal=LogSettings(
+            segment_size_bytes_max=64 * MIB, segment_age_s_max=float("inf"), follow_poll_s=0.25, reserve_bytes=0
+        ),
+    )

@@ -1,7 +1,13 @@
 """What every implementation of Files promises, as far as it shows without a power loss.
 
-Runs over the real disk and over the simulated files.  NOT HERE what a power loss leaves
-(tests/unit/storage/test_simulated.py), and what only a real disk has (tests/unit/storage/test_disk.py).
+Runs over the real disk, over the simulated files, and over files in a bucket: in the memory of one process, and by way
+of a store, simulated and real, from one process to another.  Not all sentences hold everywhere (bucket_files.py says
+what holds instead):
+on_a_disk       directories that are there without a file, a disk that is full, room that is taken beforehand, and what
+                would cost a request that no caller needs
+in_one_process  open handles that see what is written later, while it is, or see a file that was removed
+NOT HERE what a power loss leaves (tests/unit/storage/test_simulated.py), what only a real disk has
+(tests/unit/storage/test_disk.py), and what only a bucket has (tests/unit/storage/test_bucket_files.py).
 """
 
 from __future__ import annotations
@@ -13,16 +19,25 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from headwater.clock import ManualClock
 from headwater.errors import Closed
+from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.disk import DiskFiles
 from headwater.storage.files import Files, LockHeld, ShortRead
+from headwater.storage.s3 import S3Objects
 from headwater.storage.simulated import SimulatedFiles
+from headwater.storage.simulated_store import SimulatedStore
+from tests.contract.synced_files import SyncedFiles
+from tests.servers.stores import s3_server, store_kinds
+from tests.servers.versitygw import S3Server
 
 
 @dataclass(frozen=True)
@@ -43,11 +58,11 @@ def file_size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def disk_world(tmp_path: Path) -> World:
-    return World(DiskFiles(tmp_path), file_size_limit)
+def disk_world(request: pytest.FixtureRequest) -> World:
+    return World(DiskFiles(request.getfixturevalue("tmp_path")), file_size_limit)
 
 
-def simulated_world(_tmp_path: Path) -> World:
+def simulated_world(_request: pytest.FixtureRequest) -> World:
     files = SimulatedFiles()
 
     @contextmanager
@@ -59,11 +74,49 @@ def simulated_world(_tmp_path: Path) -> World:
     return World(files, capacity)
 
 
-@pytest.fixture(params=[disk_world, simulated_world], ids=["disk", "simulated"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    made: World = request.param(tmp_path)
+def bucket_world(_request: pytest.FixtureRequest) -> World:
+    return World(BucketFiles(SimulatedStore(), clock=ManualClock(), threads=False), never_full)
+
+
+def synced_world(_request: pytest.FixtureRequest) -> World:
+    return World(SyncedFiles(SimulatedStore()), never_full)
+
+
+def server_world(kind: str, request: pytest.FixtureRequest) -> World:
+    server: S3Server = request.getfixturevalue("servers")(kind)
+    with server.in_environment():
+        return World(SyncedFiles(S3Objects(server.url(f"files/{next(numbers)}"))), never_full)
+
+
+def never_full(_size: int) -> AbstractContextManager[None]:
+    raise NotImplementedError("a store is never full")
+
+
+numbers = count()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Callable[[str], S3Server]]:
+    """S3 servers, each begun when the first of this module asks for it."""
+    with ExitStack() as running:
+        yield cache(lambda kind: running.enter_context(s3_server(kind)))
+
+
+DISKS = [pytest.param(disk_world, id="disk"), pytest.param(simulated_world, id="simulated")]
+IN_MEMORY = pytest.param(bucket_world, id="bucket")
+SERVERS = [pytest.param(partial(server_world, kind), id=kind) for kind in store_kinds()]
+STORES = [pytest.param(synced_world, id="synced"), *SERVERS]
+
+
+@pytest.fixture(params=[*DISKS, IN_MEMORY, *STORES])
+def world(request: pytest.FixtureRequest) -> World:
+    made: World = request.param(request)
     made.files.make_directory("d")
     return made
+
+
+on_a_disk = pytest.mark.parametrize("world", DISKS, indirect=True)
+in_one_process = pytest.mark.parametrize("world", [*DISKS, IN_MEMORY], indirect=True)
 
 
 @pytest.fixture
@@ -92,6 +145,7 @@ def test_creating_a_name_that_is_taken_raises_and_changes_nothing(files: Files) 
     assert files.open("d/a").read_at(0, 5) == b"first"
 
 
+@on_a_disk
 def test_a_file_is_not_created_in_a_directory_that_nobody_made(files: Files) -> None:
     with pytest.raises(FileNotFoundError):
         files.create("nowhere/a")
@@ -108,6 +162,7 @@ def test_opening_what_is_absent_raises(files: Files) -> None:
     assert files.list("d") == []
 
 
+@on_a_disk
 def test_opening_a_directory_raises(files: Files) -> None:
     with pytest.raises(IsADirectoryError):
         files.open("d")
@@ -117,6 +172,7 @@ def test_a_list_is_sorted_and_holds_directories_too(files: Files) -> None:
     for name in ("d/c", "d/a", "d/b"):
         files.create(name)
     files.make_directory("d/aa/below")
+    files.create("d/aa/below/file")
 
     assert files.list("d") == ["a", "aa", "b", "c"]
     assert files.list("") == ["d"]
@@ -127,6 +183,7 @@ def test_the_list_of_an_absent_directory_is_empty(files: Files) -> None:
     assert files.list("d/absent") == []
 
 
+@on_a_disk
 def test_the_list_of_a_file_raises(files: Files) -> None:
     files.create("d/a")
 
@@ -217,6 +274,7 @@ def test_a_file_that_was_opened_to_read_refuses_every_write(files: Files) -> Non
     assert reader.size() == 3
 
 
+@on_a_disk
 @pytest.mark.parametrize("buffers", [[b"x" * 1_000], [b"x" * 10] * 100, [b"x"] * 2_500], ids=["one", "some", "many"])
 def test_an_append_that_fails_half_way_does_not_move_the_end(world: World, buffers: list[bytes]) -> None:
     log = world.files.create("d/a")
@@ -230,6 +288,7 @@ def test_an_append_that_fails_half_way_does_not_move_the_end(world: World, buffe
     assert log.read_at(0, 8) == b"goodnext"
 
 
+@on_a_disk
 def test_after_an_append_that_failed_the_file_can_be_cut_to_its_last_good_byte(world: World) -> None:
     log = world.files.create("d/a")
     log.append([b"good"])
@@ -243,6 +302,7 @@ def test_after_an_append_that_failed_the_file_can_be_cut_to_its_last_good_byte(w
     assert world.files.open("d/a").read_at(0, 8) == b"goodnext"
 
 
+@on_a_disk
 def test_a_write_in_place_that_fails_half_way_raises_and_does_not_move_the_end(world: World) -> None:
     log = world.files.create("d/a")
     log.append([b"good"])
@@ -283,6 +343,7 @@ def test_reading_into_a_buffer_stops_only_where_the_file_ends(files: Files) -> N
     assert buffer == b"78934567"
 
 
+@in_one_process
 def test_another_handle_reads_what_was_appended_without_a_sync(files: Files) -> None:
     log = files.create("d/a")
     reader = files.open("d/a")
@@ -293,6 +354,7 @@ def test_another_handle_reads_what_was_appended_without_a_sync(files: Files) -> 
     assert reader.read_at(0, 3) == b"abc"
 
 
+@in_one_process
 def test_many_readers_see_whole_bytes_while_one_writer_appends(files: Files) -> None:
     log = files.create("d/a")
     block = bytes(range(256)) * 4
@@ -432,6 +494,7 @@ def test_a_rename_of_what_is_absent_or_into_another_directory_raises(files: File
     assert files.list("e") == []
 
 
+@in_one_process
 def test_a_removed_file_is_still_read_and_written_by_open_handles(files: Files) -> None:
     log = files.create("d/a")
     log.append([b"abc"])
@@ -457,11 +520,13 @@ def test_a_removed_name_can_be_made_anew_and_is_another_file(files: Files) -> No
     assert files.open("d/a").read_at(0, 3) == b"new"
 
 
+@on_a_disk
 def test_removing_what_is_absent_raises(files: Files) -> None:
     with pytest.raises(FileNotFoundError):
         files.unlink("d/a")
 
 
+@on_a_disk
 def test_a_directory_is_made_with_its_parents_and_making_it_again_is_nothing(files: Files) -> None:
     files.make_directory("x/y/z")
     files.create("x/y/z/a")
@@ -473,6 +538,7 @@ def test_a_directory_is_made_with_its_parents_and_making_it_again_is_nothing(fil
     assert files.list("x/y/z") == ["a"]
 
 
+@on_a_disk
 def test_a_directory_is_not_made_where_a_file_is(files: Files) -> None:
     files.create("d/a")
 
@@ -482,6 +548,7 @@ def test_a_directory_is_not_made_where_a_file_is(files: Files) -> None:
         files.make_directory("d/a/b")
 
 
+@on_a_disk
 def test_syncing_a_directory_that_is_absent_raises(files: Files) -> None:
     with pytest.raises(FileNotFoundError):
         files.sync_directory("absent")
@@ -490,6 +557,7 @@ def test_syncing_a_directory_that_is_absent_raises(files: Files) -> None:
 # ---------------------------------------------------------------------------------------------- allocate
 
 
+@on_a_disk
 @pytest.mark.parametrize("size", [0, 1, 512, 3_000_001])
 def test_an_allocated_file_has_its_size_in_zeroes(files: Files, size: int) -> None:
     files.allocate("d/reserve", size)
@@ -500,6 +568,7 @@ def test_an_allocated_file_has_its_size_in_zeroes(files: Files, size: int) -> No
     assert reserve.append([b"x"]) == size
 
 
+@on_a_disk
 def test_allocating_a_name_that_is_taken_raises_and_changes_nothing(files: Files) -> None:
     files.create("d/a").append([b"abc"])
 
@@ -510,6 +579,7 @@ def test_allocating_a_name_that_is_taken_raises_and_changes_nothing(files: Files
     assert files.open("d/a").size() == 3
 
 
+@on_a_disk
 def test_an_allocation_that_does_not_fit_leaves_no_file_behind(world: World) -> None:
     with world.full_at(1_000), pytest.raises(OSError, match=r"too large|No space") as caught:
         world.files.allocate("d/reserve", 1_001)
@@ -580,6 +650,7 @@ def test_a_lock_file_that_was_removed_is_locked_anew(files: Files) -> None:
     new.release()
 
 
+@on_a_disk
 def test_a_lock_is_not_taken_in_a_directory_that_nobody_made(files: Files) -> None:
     with pytest.raises(FileNotFoundError):
         files.lock("nowhere/lock", "me")

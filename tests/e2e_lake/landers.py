@@ -21,11 +21,11 @@ from headwater.lake.source import EngineSource
 from headwater.lake.tables import Tables
 from headwater.metadata.operations import TopicRecord
 from headwater.settings import LandingSettings
-from headwater.storage.disk import DiskFiles
+from headwater.storage.places import open_files
 
 
 def ledger_in(directory: str) -> Ledger:
-    return Ledger(DiskFiles(directory), clock=SystemClock(), entropy=system_entropy)
+    return Ledger(open_files(directory), clock=SystemClock(), entropy=system_entropy)
 
 
 def lander(

@@ -19,6 +19,7 @@ from headwater.ids import Lsn
 from headwater.lake.ledger_records import LedgerRecord
 from headwater.lake.ledger_state import LedgerState
 from headwater.lake.plan import PlannedRange, SegmentContent
+from headwater.lake.source import PlacedRuns
 from headwater.lake.work import (
     Done,
     LandDone,
@@ -163,11 +164,12 @@ class SimulatedSource:
     def segments(self) -> Sequence[SegmentContent]:
         return self._seam.call("segments", lambda: [_content(segment) for segment in self._log.segments])
 
-    def runs(self, planned: PlannedRange, item_bytes: int) -> list[tuple[str, tuple[tuple[int, int], ...]]]:
+    def runs(self, planned: PlannedRange, item_bytes: int) -> list[PlacedRuns]:
         first, last = planned.lsn_from + 1, planned.lsn_to
         items = max(1, min((last - first + 1) * FRAME_BYTES // max(item_bytes, 1), 4))
         size = -(-(last - first + 1) // items)
-        return [(planned.segment, ((start, min(start + size, last + 1)),)) for start in range(first, last + 1, size)]
+        runs = (((start, min(start + size, last + 1)),) for start in range(first, last + 1, size))
+        return [PlacedRuns(planned.segment, each) for each in runs]
 
     def holds_all(self, topic_number: int, lsn_from: int, lsn_to: int) -> bool:
         return self._can_tell and self._log.forgotten.get(topic_number, 0) <= lsn_from

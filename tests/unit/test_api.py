@@ -21,7 +21,7 @@ from tests.unit.topics.small_engines import QUIET
 DOOR = [
     "open", "Log", "Topic", "NewTopic", "BYTES", "Lsn", "Settings", "LogSettings", "LandingSettings",
     "Appended", "LandingReport", "Rows", "Scan", "Cut", "Consumer",
-    "Producer", "Transaction",
+    "Producer", "Transaction", "Registry",
 ]  # fmt: skip
 
 

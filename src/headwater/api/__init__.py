@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from headwater.api.log import Log
 from headwater.api.opening import open
+from headwater.api.registry import Registry
 from headwater.api.scan import Scan
 from headwater.api.topic import Topic
 from headwater.lake.cut import Cut
@@ -46,6 +47,7 @@ __all__ = [
     "Consumer",
     "Producer",
     "Transaction",
+    "Registry",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -29,6 +30,7 @@ from headwater.topics.engine import Engine
 from headwater.topics.notebook import html_of_topics
 from headwater.topics.producers import Producer
 from headwater.topics.redrive import Redriven, counts, redrive
+from headwater.topics.store_status import StoreWatch
 from headwater.topics.topic import Duration, NewTopic
 from headwater.topics.transactions import Transaction
 
@@ -48,11 +50,14 @@ if TYPE_CHECKING:
 
 
 class Log:
-    """An open data directory: its topics, and what spans them.  Close it, or use it in a `with`."""
+    """An open data directory, or bucket: its topics, and what spans them.  Close it, or use it in a `with`."""
 
-    def __init__(self, engine: Engine, directory: str, lake: Lake | None = None) -> None:
+    def __init__(
+        self, engine: Engine, directory: str, lake: Lake | None = None, store: StoreWatch | None = None
+    ) -> None:
         self._engine = engine
         self._lake = lake
+        self._store = store
         self._views: Views | None = None
         self.directory = directory
 
@@ -336,7 +341,10 @@ class Log:
         self._engine.flush()
 
     def status(self) -> Status:
+        """What there is at a glance; of a log in a bucket also who owns it, and how many requests were sent."""
         found = describe(self._engine, self.directory)
+        if self._store is not None:
+            found = replace(found, store=self._store.look(owner_here=found.owner))
         return found if self._lake is None else self._lake.completed(found, self._engine)
 
     def close(self) -> None:

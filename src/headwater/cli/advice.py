@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 
 from headwater.lake.ledger import DIRECTORY as LEDGER
+from headwater.log.object_verify import ObjectFinding, ObjectNote
 from headwater.log.verify import Finding, FindingName, NoteName
 from headwater.metadata.fold_check import MetadataFinding
 from headwater.metadata.verify import CHECKPOINTS, JOURNAL
+from headwater.storage.places import is_bucket
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,10 @@ _MEND = Advice(
     "headwater log repair {data} --dry-run",
 )
 _NOTHING = Advice("Nothing needs to be done.")
+_PUT_BACK = Advice(
+    "Stop the owner and put the object back: from the store's versions, if the bucket keeps them, or from a copy. What "
+    "has landed is in the tables."
+)
 _RESTORE_LOG = Advice(
     "Restore `log/` from a backup. Without one those rows are lost: move the checkpoint out of the directory to go on."
 )
@@ -62,6 +67,16 @@ ADVICE: dict[str, Advice] = {
     MetadataFinding.CHECKPOINT_LOST: Advice("Restore a checkpoint that is older, or the directory, from a backup."),
     MetadataFinding.BAD_RECORD: Advice("Use the latest version of Headwater. If it says the same, please report it."),
     MetadataFinding.METADATA_BEHIND_LOG: _RESTORE_JOURNAL,
+    ObjectFinding.LOST_TRIM: _PUT_BACK,
+    ObjectFinding.DAMAGED_TRIM: _PUT_BACK,
+    ObjectFinding.DAMAGED_SLOT: _PUT_BACK,
+    ObjectFinding.LOST_SLOT: _PUT_BACK,
+    ObjectFinding.LOST_OBJECT: _PUT_BACK,
+    ObjectNote.IN_FLIGHT: _NOTHING,
+    ObjectNote.VOID_SLOT: _NOTHING,
+    ObjectNote.ORPHAN: Advice(
+        "Nothing needs to be done. If it stays when no owner is at work, it may be removed: no row is in it alone."
+    ),
     NoteName.TORN_TAIL: _NOTHING,
     NoteName.STILLBORN_ROLL: _NOTHING,
     NoteName.SUPERSEDED_GENERATION: _NOTHING,
@@ -91,14 +106,20 @@ _IN_THE_LEDGER = {
 """Nor can the ledger do without any of its records."""
 
 
-def advice(finding: Finding, data: Path) -> Advice:
+_NEEDS_FILES = {_MEND, ADVICE[FindingName.WRONG_INDEX]}
+"""What is mended by commands that work on files alone."""
+
+
+def advice(finding: Finding, data: str) -> Advice:
     """What to do about a finding in this data directory."""
     found = ADVICE[finding.name]
     directory = finding.segment.partition("/")[0]
+    if is_bucket(data) and found in _NEEDS_FILES:
+        return _PUT_BACK
     if directory == JOURNAL:
         found = _IN_THE_JOURNAL.get(found, found)
     elif directory == LEDGER:
         found = _IN_THE_LEDGER.get(found, found)
     elif directory == CHECKPOINTS and found is _MEND:
         found = _RESTORE_LOG
-    return Advice(found.text, found.command.format(data=shlex.quote(str(data))))
+    return Advice(found.text, found.command.format(data=shlex.quote(data)))

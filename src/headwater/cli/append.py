@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.append_rejected import Corrected, DryRun, FromRejected, append_rejected
-from headwater.cli.data_directory import AsJson, DataOption, open_topics
+from headwater.cli.data_directory import AsJson, DataOption, TakeOver, open_topics
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import code_of, describe, exit_codes
 from headwater.cli.input_source import Source
@@ -112,6 +112,7 @@ def append(
     from_rejected: FromRejected = False,
     corrected: Corrected = None,
     dry_run: DryRun = False,
+    take_over: TakeOver = False,
     as_json: AsJson = False,
 ) -> None:
     """Append rows of a file or a pipe to a topic. What is counted as appended is durable.
@@ -125,7 +126,7 @@ def append(
     rows were appended before it. 75: try again. 130: interrupted.
     """
     clock = SystemClock()
-    with exit_codes(as_json=as_json, command=COMMAND), open_topics(data) as log:
+    with exit_codes(as_json=as_json, command=COMMAND), open_topics(data, take_over=take_over) as log:
         target = topic_named(log, topic)
         if from_rejected:
             raise typer.Exit(append_rejected(log, target, corrected, dry_run=dry_run, as_json=as_json))

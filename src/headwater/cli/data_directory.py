@@ -1,6 +1,7 @@
 """Where the data is: the argument DATA of every `log` command, and the option `--data` of all others.
 
-DATA     is a directory that holds the log in `log/`, the metadata in `journal/`, and what has landed in `ledger/`.
+DATA     is a directory that holds the log in `log/`, the metadata in `journal/`, and what has landed in `ledger/`; or a
+         prefix of a bucket with the same in it, as `s3://bucket/prefix` (docs/objects.md).
 ORDER    `--data`, then the environment's HEADWATER_DATA, then `data` in the working directory's headwater.toml.
          `--catalog`, HEADWATER_CATALOG and `catalog` likewise; in the file it may be a table of pyiceberg's properties.
 PROMISE  Only a command that makes something makes a directory; all others say that there is nothing.
@@ -8,6 +9,7 @@ PROMISE  Only a command that makes something makes a directory; all others say t
 
 from __future__ import annotations
 
+import os
 import shlex
 import tomllib
 from collections.abc import Iterator
@@ -17,10 +19,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.errors import InvalidRequest
+from headwater.errors import InvalidRequest, Unavailable
 from headwater.log.names import sort_names
+from headwater.log.object_files import LogsAsFiles
+from headwater.log.object_look import Asking
+from headwater.log.slots import TRIM
 from headwater.settings import Settings
+from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.disk import DiskFiles
+from headwater.storage.files import Files
+from headwater.storage.objects import StoreUnsure
+from headwater.storage.places import is_bucket, open_files
 
 if TYPE_CHECKING:
     from headwater.api import Log
@@ -30,26 +39,48 @@ JOURNAL = "journal"
 CATALOG, LAKE = "catalog.db", "lake"
 LEDGER = "ledger"
 SETTINGS_FILE = "headwater.toml"
+FIRST_TRIES = 2
+"""So often a store is asked whether it is there at all: whoever gave a wrong address hears of it soon."""
+
+
+def _there(value: str) -> str:
+    """A directory that is there, or the address of a bucket."""
+    if not is_bucket(value):
+        path = Path(value)
+        if not path.exists():
+            raise typer.BadParameter(f"Directory {value!r} does not exist.")
+        if not path.is_dir():
+            raise typer.BadParameter(f"Directory {value!r} is a file.")
+    return value
+
 
 Data = Annotated[
-    Path,
+    str,
     typer.Argument(
         metavar="DATA",
-        exists=True,
-        file_okay=False,
-        help="The data directory: the one that holds `log/`.",
+        callback=_there,
+        help="The data directory, the one that holds `log/`; or s3://bucket/prefix.",
         show_default=False,
     ),
 ]
 
 DataOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--data",
         envvar="HEADWATER_DATA",
-        metavar="DIR",
-        help="The data directory. Without it: what `data` in ./headwater.toml says.",
+        metavar="DIR|s3://BUCKET/PREFIX",
+        help="The data directory, or a prefix of a bucket. Without it: what `data` in ./headwater.toml says.",
         show_default=False,
+    ),
+]
+
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over",
+        help="On a bucket: write although another owner seems to be alive. That owner is fenced: it can no longer "
+        "acknowledge anything.",
     ),
 ]
 
@@ -80,47 +111,85 @@ LogStart = Annotated[
 ]
 
 
-def open_data(data: Path) -> DiskFiles:
-    """The files of a data directory that holds a log, or its metadata alone; InvalidRequest where it does not."""
-    files = DiskFiles(data)
+def open_data(data: str) -> Files:
+    """What a data directory or a prefix holds, to be looked at: a log, or its metadata alone; InvalidRequest where it
+    holds none.  The logs of a bucket are shown as files would show them."""
+    files: Files = reached(data)
+    if isinstance(files, BucketFiles):
+        files = LogsAsFiles(files, Asking(files.objects, files.patience)).as_files()
     if _holds_log(files, LOG) or _holds_log(files, JOURNAL):
         return files
-    if _holds_log(files, ""):
-        above = shlex.quote(str(data.parent))
+    if _holds_log(files, "") or TRIM in files.list(""):
+        above = shlex.quote(data.rstrip("/").rpartition("/")[0] if is_bucket(data) else str(Path(data).parent))
         raise InvalidRequest(f"{data} is the log itself; give the directory above it: {above}")
-    raise InvalidRequest(f"{data} holds no log; give the directory in which `log/` is")
+    raise InvalidRequest(f"{data} holds no log; give the {'prefix' if is_bucket(data) else 'directory'} of `log/`")
+
+
+def reached(data: str) -> DiskFiles | BucketFiles:
+    """The files of this place.  Unavailable where a store does not answer, InvalidRequest where it will not let us in:
+    both within seconds, because what was given is more likely wrong than a store is down."""
+    files = open_files(data)
+    if isinstance(files, BucketFiles):
+        try:
+            files.patience.ask(lambda: files.objects.list_after("", limit=1), tries=FIRST_TRIES)
+        except StoreUnsure as error:
+            # The last words say what happened; those before, which request it was.
+            why = (error.strerror or str(error)).rpartition(" - ")[2]
+            endpoint = os.environ.get("AWS_ENDPOINT_URL")
+            look_at = (
+                f"AWS_ENDPOINT_URL ({endpoint})" if endpoint else "AWS_REGION, and AWS_ENDPOINT_URL if it is not AWS"
+            )
+            raise Unavailable(
+                f"the store of {data} does not answer: {why}; look at {look_at} and the network"
+            ) from error
+    return files
+
+
+def refuse_bucket(data: str, why: str) -> None:
+    """InvalidRequest for what is done with files alone."""
+    if is_bucket(data):
+        raise InvalidRequest(why, data=data)
 
 
 @contextmanager
 def open_topics(
-    given: Path | None, *, making: bool = False, catalog: str | None = None, settings: Settings | None = None
+    given: str | None,
+    *,
+    making: bool = False,
+    catalog: str | None = None,
+    settings: Settings | None = None,
+    take_over: bool = False,
 ) -> Iterator[Log]:
     """The log of the data directory that was meant.  Reading claims nothing; the first write takes the lock."""
     data = locate(given)
+    if take_over and not is_bucket(data):
+        raise InvalidRequest("--take-over is for buckets: on a disk, stop the process that has the lock", data=data)
     if not making:
         require_topics(data)
     from headwater import api
 
-    with api.open(data, catalog=catalog if catalog is not None else configured_catalog(), settings=settings) as log:
+    named = catalog if catalog is not None else configured_catalog()
+    with api.open(data, catalog=named, settings=settings, take_over=take_over) as log:
         yield log
 
 
-def locate(given: Path | None) -> Path:
+def locate(given: str | None) -> str:
     """The data directory that was meant; InvalidRequest where nothing says so."""
-    data = given if given is not None else _from_settings_file()
+    data = given or _from_settings_file()
     if data is None:
         raise InvalidRequest(
-            f'say where the data is: --data DIR, or HEADWATER_DATA=DIR, or `data = "DIR"` in {SETTINGS_FILE}'
+            f'say where the data is: --data DIR, or HEADWATER_DATA=DIR, or `data = "DIR"` in {SETTINGS_FILE}; '
+            "s3://bucket/prefix in place of DIR for a bucket"
         )
     return data
 
 
-def require_topics(data: Path) -> None:
+def require_topics(data: str) -> None:
     """InvalidRequest where no log was ever begun, so that a wrong name does not become an empty directory."""
-    files = DiskFiles(data)
+    files = reached(data)
     if files.list(JOURNAL) or files.list(LOG):
         return
-    quoted = shlex.quote(str(data))
+    quoted = shlex.quote(data)
     if {CATALOG, LAKE} & set(files.list("")):
         # Whoever began a log here would begin another one than the tables are of.
         raise InvalidRequest(
@@ -130,11 +199,11 @@ def require_topics(data: Path) -> None:
     raise InvalidRequest(f"{data} holds no log; `headwater topic create NAME --data {quoted}` begins one")
 
 
-def _from_settings_file() -> Path | None:
+def _from_settings_file() -> str | None:
     data = _settings_file().get("data")
     if data is not None and not isinstance(data, str):
-        raise InvalidRequest(f"{SETTINGS_FILE}: `data` is a directory as a string, not {data!r}")
-    return Path(data) if data else None
+        raise InvalidRequest(f"{SETTINGS_FILE}: `data` is a directory or s3://bucket/prefix, as a string, not {data!r}")
+    return data or None
 
 
 def configured_catalog() -> str | dict[str, Any] | None:
@@ -160,6 +229,6 @@ def _settings_file() -> dict[str, Any]:
         raise InvalidRequest(f"{SETTINGS_FILE} cannot be read: {error}") from error
 
 
-def _holds_log(files: DiskFiles, directory: str) -> bool:
+def _holds_log(files: Files, directory: str) -> bool:
     listing = sort_names(files.list(directory))
     return bool(listing.segments or listing.indexes or listing.mark)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.confirmation import decide
-from headwater.cli.data_directory import AsJson, CatalogOption, DataOption, open_topics
+from headwater.cli.data_directory import AsJson, CatalogOption, DataOption, TakeOver, open_topics
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import exit_codes
 from headwater.cli.output import counted, emit_json, printable, remarks, results, say
@@ -50,6 +50,7 @@ def erase(
     connect: SparkConnect = None,
     dry_run: DryRun = False,
     yes: Yes = False,
+    take_over: TakeOver = False,
     as_json: AsJson = False,
 ) -> None:
     """Erase rows, for good: from the log, the table, its older snapshots and their files. A receipt stays.
@@ -61,7 +62,7 @@ def erase(
     """
     with (
         exit_codes(as_json=as_json, command=COMMAND),
-        open_topics(data, catalog=catalog) as log,
+        open_topics(data, catalog=catalog, take_over=take_over) as log,
         spark_session(spark, connect, log.spark_config) as session,
     ):
         topic_named(log, topic)

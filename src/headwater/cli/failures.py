@@ -6,6 +6,7 @@ InvalidRequest                                  2    change the call
 Conflict, Unavailable, OutcomeUnknown, Poisoned 75   try again
 CorruptData, Halted                             3    a person decides
 OSError: no permission, not a directory         2    change the call
+OSError: a store that does not answer           75   try again
 OSError: a file has gone, no room, no memory    75   try again
 OSError: any other                              3    the disk or its file system failed: a person looks at it
 nobody reads the output any more                75   it was not delivered
@@ -33,6 +34,8 @@ from headwater.errors import (
     Poisoned,
     Unavailable,
 )
+from headwater.storage.objects import StoreUnsure
+from headwater.storage.places import is_bucket
 
 CODES: list[tuple[type[HeadwaterError], ExitCode]] = [
     (InvalidRequest, ExitCode.USAGE),
@@ -62,6 +65,8 @@ def code_of(error: HeadwaterError | OSError) -> ExitCode:
         return next(code for kind, code in CODES if isinstance(error, kind))
     if isinstance(error, PermissionError | NotADirectoryError):
         return ExitCode.USAGE
+    if isinstance(error, StoreUnsure):
+        return ExitCode.TRY_AGAIN
     return ExitCode.TRY_AGAIN if error.errno in _PASSING else ExitCode.HALTED
 
 
@@ -101,7 +106,12 @@ def exit_codes(*, as_json: bool, command: str) -> Iterator[None]:
 
 def _os_message(error: OSError) -> str:
     name = f"{error.filename}: " if error.filename else ""
-    if isinstance(error, PermissionError | NotADirectoryError):
+    if isinstance(error, PermissionError) and is_bucket(name):
+        # What the store refuses says what to do by itself.
+        return f"{name}{error.strerror or error}"
+    if isinstance(error, StoreUnsure):
+        do = "the store did not answer: " + _RUN_AGAIN
+    elif isinstance(error, PermissionError | NotADirectoryError):
         do = _CHANGE_THE_CALL
     else:
         do = _PASSING.get(error.errno or 0, "look at the disk and its file system, and at the system's log")

@@ -12,13 +12,14 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.data_directory import AsJson, CatalogOption, DataOption, open_topics
+from headwater.cli.data_directory import AsJson, CatalogOption, DataOption, locate, open_topics
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import code_of, exit_codes, tell
 from headwater.cli.interrupts import Interrupts
@@ -27,7 +28,8 @@ from headwater.cli.output import emit_json, remarks, say
 from headwater.cli.spark_option import SparkConnect, SparkMaster, spark_session
 from headwater.cli.topic_lookup import topic_named
 from headwater.errors import HeadwaterError, InvalidRequest
-from headwater.settings import LandingSettings, Settings
+from headwater.settings import LandingSettings, Settings, bucket_settings
+from headwater.storage.places import is_bucket
 
 if TYPE_CHECKING:
     from headwater.api import LandingReport, Log
@@ -126,7 +128,8 @@ def land(
         decided = _landed_lsns(landed_lsn or [])
         if every_s is not None and (after_rollback or decided):
             raise InvalidRequest("--after-rollback and --landed-lsn are for one round: without --every")
-        settings = Settings(landing=_settings(freshness, target_file_size))
+        defaults = bucket_settings() if is_bucket(locate(data)) else Settings()
+        settings = replace(defaults, landing=_settings(freshness, target_file_size))
         with open_topics(data, catalog=catalog, settings=settings) as log:
             for name in topics or []:
                 topic_named(log, name)

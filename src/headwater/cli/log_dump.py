@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Annotated, Protocol
 
 import typer
@@ -30,6 +29,8 @@ from headwater.frames.frame import Flag, Header, Kind
 from headwater.lake.ledger_describe import record_content, record_text
 from headwater.lake.ledger_records import LedgerRecord, unpack_ledger_record
 from headwater.log.names import SegmentName
+from headwater.log.object_files import LogsAsFiles
+from headwater.log.object_look import SlotPlaces
 from headwater.metadata.describe import operation_content, operation_text
 from headwater.metadata.operations import Operation, decode_operation
 
@@ -113,7 +114,7 @@ def dump(
 
     It also works on a damaged log: it shows what can be read, before and behind the damage, and where the log breaks.
     AT is the segment (first LSN.generation) and the position in it; WRITE 1/2 is the first of two frames that became
-    visible together.
+    visible together. In a bucket the slot is shown too, while a frame still lies in one.
 
     Exit code 0: done, a torn tail included. 2: there is no log. 3: the log is damaged. 75: try again.
     """
@@ -124,7 +125,8 @@ def dump(
         directory = JOURNAL if journal else LEDGER if ledger else LOG
         if directory != LOG and topic is not None:
             raise InvalidRequest(f"--topic chooses among the frames of the log: leave it out, or --{directory}")
-        printer: Printer = JsonLines(data, directory) if as_json else TextLines(data, directory)
+        places = SlotPlaces(files.look(directory)) if isinstance(files, LogsAsFiles) else None
+        printer: Printer = (JsonLines if as_json else TextLines)(data, directory, places)
         tally = Tally()
         error: HeadwaterError | OSError | None = None
         try:
@@ -180,7 +182,8 @@ def content_text(content: Content) -> str:
 class TextLines:
     """For people: a line a frame; a segment's own line where its first frame is shown."""
 
-    def __init__(self, data: Path, directory: str) -> None:
+    def __init__(self, data: str, directory: str, places: SlotPlaces | None) -> None:
+        self._places = places
         self._data = data
         self._directory = directory
         self._console = results()
@@ -198,7 +201,8 @@ class TextLines:
         if self._start is not None:
             self._tell_segment(self._start)
             self._start = None
-        self._write((frame_line(frame) if self._directory == LOG else content_line(frame, content)) + "\n")
+        line = frame_line(frame) if self._directory == LOG else content_line(frame, content)
+        self._write(f"{line}{slot_text(frame, self._places)}\n")
 
     def broken(self, broken: Break) -> None:
         where = f" ({broken.segment}:{broken.position})" if broken.segment else ""
@@ -219,7 +223,7 @@ class TextLines:
             damage = counted(sum(not each.torn_tail for each in tally.breaks) + tally.undecoded, "break")
             say(
                 aside,
-                f"HALTED  {damage} in the log. Next: headwater log verify {shlex.quote(str(self._data))}",
+                f"HALTED  {damage} in the log. Next: headwater log verify {shlex.quote(self._data)}",
                 "bold red",
             )
 
@@ -235,8 +239,9 @@ class TextLines:
 class JsonLines:
     """For programs: one object whose `frames` are written as they come."""
 
-    def __init__(self, data: Path, directory: str) -> None:
-        self._stream = JsonStream(COMMAND, {"data": str(data), "directory": directory}, "frames")
+    def __init__(self, data: str, directory: str, places: SlotPlaces | None) -> None:
+        self._places = places
+        self._stream = JsonStream(COMMAND, {"data": data, "directory": directory}, "frames")
         self._segments: list[dict[str, object]] = []
         self._of_ledger = directory == LEDGER
 
@@ -255,6 +260,8 @@ class JsonLines:
 
     def frame(self, frame: SeenFrame, content: Content | HeadwaterError | None) -> None:
         told = frame_content(frame)
+        if self._places is not None:
+            told["slot"] = self._places.at(str(frame.segment), frame.position)
         name = "record" if self._of_ledger else "operation"
         if isinstance(content, HeadwaterError):
             told[name], told[f"{name}_error"] = None, describe(content)
@@ -296,6 +303,14 @@ def frame_line(frame: SeenFrame) -> str:
         f"{header.lsn:>7} {kind_name(header.kind):<9} {owner:>7} {offsets:>11} {header.row_count or '-':>5} "
         f"{header.body_size:>8} {header.epoch:>5} {write:>5} {utc_text(header.append_time_us):<24} {at}{flags}"
     )
+
+
+def slot_text(frame: SeenFrame, places: SlotPlaces | None) -> str:
+    """Where a frame lies in a bucket; an owner begins its epoch with a fence."""
+    slot = places.at(str(frame.segment), frame.position) if places is not None else None
+    if slot is None:
+        return ""
+    return f" [slot {slot}{', fence' if frame.header.kind == Kind.EPOCH else ''}]"
 
 
 def content_line(frame: SeenFrame, content: Content | HeadwaterError | None) -> str:

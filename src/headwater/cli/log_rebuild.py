@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headwater.cli.data_directory import JOURNAL, LOG, AsJson, Data, open_data
+from headwater.cli.data_directory import JOURNAL, LOG, AsJson, Data, open_data, refuse_bucket
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import exit_codes
 from headwater.cli.log_walk import Break, SeenFrame, walk_log
@@ -30,8 +30,11 @@ from headwater.metadata.shard_state import ShardState
 from headwater.metadata.state import MetadataState
 from headwater.settings import Settings
 from headwater.storage.disk import DiskFiles
+from headwater.storage.files import Files
+from headwater.storage.places import is_bucket
 
 COMMAND = "log rebuild"
+NOT_INTO_A_BUCKET = "a journal is rebuilt into a directory, not into a bucket: give a directory"
 CHECKPOINTS = "checkpoints"
 OPERATIONS_PER_WRITE = 500
 COPY_BYTES = 4 * 1024 * 1024
@@ -44,7 +47,7 @@ LOST = [
 ]
 
 To = Annotated[
-    Path, typer.Option("--to", metavar="DIR", help="The new data directory; it has no journal.", show_default=False)
+    str, typer.Option("--to", metavar="DIR", help="The new data directory; it has no journal.", show_default=False)
 ]
 CopyLog = Annotated[
     bool, typer.Option("--copy-log", help="Copy the log and its checkpoints too, so that DIR is whole.")
@@ -62,6 +65,7 @@ def rebuild(data: Data, to: To, copy_log: CopyLog = False, dry_run: DryRun = Fal
     Exit code 0: done. 2: there is no log, or DIR has a journal. 3: the log is damaged: `headwater log repair` first.
     """
     with exit_codes(as_json=as_json, command=COMMAND):
+        refuse_bucket(to, NOT_INTO_A_BUCKET)
         files = open_data(data)
         target = DiskFiles(to)
         if target.list(JOURNAL) or (copy_log and target.list(LOG)):
@@ -79,13 +83,13 @@ def rebuild(data: Data, to: To, copy_log: CopyLog = False, dry_run: DryRun = Fal
     raise typer.Exit(ExitCode.DONE)
 
 
-def gather(files: DiskFiles, data: Path) -> Rebuilt:
+def gather(files: Files, data: str) -> Rebuilt:
     """Walk all of the log; a damaged one halts, because what is behind the damage may say something else."""
     rebuilding = Rebuilding()
     for seen in walk_log(files, LOG, bodies=True):
         if isinstance(seen, Break) and not seen.torn_tail:
             raise DamagedLog(
-                f"the log is damaged: {seen.why}; run `headwater log repair {shlex.quote(str(data))}`, then this again",
+                f"the log is damaged: {seen.why}; run `headwater log repair {shlex.quote(data)}`, then this again",
                 segment=seen.segment,
                 first_lsn=seen.first_lsn,
             )
@@ -115,7 +119,7 @@ def _compare(state: MetadataState, found: Rebuilt) -> None:
         raise Halted("the journal that was made does not read back as it was meant; please report it, with the log")
 
 
-def _copy(files: DiskFiles, target: DiskFiles) -> None:
+def _copy(files: Files, target: DiskFiles) -> None:
     listing = sort_names(files.list(LOG))
     names = [*map(str, listing.segments), *(name.index for name in listing.indexes), *([MARK] if listing.mark else [])]
     chosen = [f"{LOG}/{name}" for name in names]
@@ -128,7 +132,7 @@ def _copy(files: DiskFiles, target: DiskFiles) -> None:
         target.sync_directory(directory)
 
 
-def _copy_file(files: DiskFiles, target: DiskFiles, name: str) -> None:
+def _copy_file(files: Files, target: DiskFiles, name: str) -> None:
     source, copy = files.open(name), target.create(name)
     try:
         size = source.size()
@@ -140,10 +144,10 @@ def _copy_file(files: DiskFiles, target: DiskFiles, name: str) -> None:
         copy.close()
 
 
-def as_content(found: Rebuilt, data: Path, to: Path, *, dry_run: bool, copied: bool) -> dict[str, object]:
+def as_content(found: Rebuilt, data: str, to: str, *, dry_run: bool, copied: bool) -> dict[str, object]:
     return {
-        "data": str(data),
-        "to": str(to),
+        "data": data,
+        "to": to,
         "dry_run": dry_run,
         "log_copied": copied,
         "operations": len(found.operations),
@@ -167,7 +171,7 @@ def as_content(found: Rebuilt, data: Path, to: Path, *, dry_run: bool, copied: b
     }
 
 
-def _show(console: Console, found: Rebuilt, data: Path, to: Path, *, dry_run: bool, copied: bool) -> None:
+def _show(console: Console, found: Rebuilt, data: str, to: str, *, dry_run: bool, copied: bool) -> None:
     heads = [Column("NUMBER", right=True), Column("TOPIC", keep=True, style="bold"), Column("ROWS", right=True)]
     heads += [Column("PARTITIONS", right=True), Column("SCHEMAS", right=True), Column("KEY")]
     rows = [
@@ -200,10 +204,15 @@ def _show(console: Console, found: Rebuilt, data: Path, to: Path, *, dry_run: bo
     if dry_run:
         say(console, f"Nothing was made. {counted(len(found.operations), 'operation')} would be.")
         return
-    journal = f"{counted(len(found.operations), 'operation')} in {printable(str(to / JOURNAL))}"
+    journal = f"{counted(len(found.operations), 'operation')} in {printable(str(Path(to) / JOURNAL))}"
     say_in_colour(console, ("REBUILT", "bold green"), f"  {journal}, read back and compared.")
     if copied:
-        say(console, f"The log was copied: {printable(str(to))} is a data directory of its own.")
+        say(console, f"The log was copied: {printable(to)} is a data directory of its own.")
+    elif is_bucket(data):
+        say(
+            console,
+            f"Look at it there: the journal of {printable(data)} is put back from the store's versions or a copy.",
+        )
     else:
-        old, new = shlex.quote(str(data / JOURNAL)), shlex.quote(str(to / JOURNAL))
+        old, new = shlex.quote(str(Path(data) / JOURNAL)), shlex.quote(str(Path(to) / JOURNAL))
         say(console, f"To use it: mv {old} {old}.lost; mv {new} {old}")

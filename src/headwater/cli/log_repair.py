@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from headwater.cli.data_directory import LOG, AsJson, Data, LogStart, open_data
+from headwater.cli.data_directory import LOG, AsJson, Data, LogStart, open_data, refuse_bucket
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import exit_codes
 from headwater.cli.log_verify import show_findings
@@ -22,6 +21,10 @@ from headwater.log.verify import VerifyReport, verify_log
 from headwater.storage.files import Files
 
 COMMAND = "log repair"
+NOT_ON_A_BUCKET = (
+    "a log in a bucket is not repaired in place: put the objects that `headwater log verify` names back, from the "
+    "store's versions or from a copy"
+)
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done and lost, and change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
@@ -40,6 +43,7 @@ def repair(
     log has an owner: stop it, then try again.
     """
     with exit_codes(as_json=as_json, command=COMMAND):
+        refuse_bucket(data, NOT_ON_A_BUCKET)
         files = open_data(data)
         with remarks().status("reading the log ..."):
             plan = plan_repair(files, LOG, log_start=log_start)
@@ -57,10 +61,10 @@ def repair(
 
 
 def as_content(
-    plan: RepairPlan, data: Path, result: RepairResult | None, after: VerifyReport | None, *, dry_run: bool
+    plan: RepairPlan, data: str, result: RepairResult | None, after: VerifyReport | None, *, dry_run: bool
 ) -> dict[str, object]:
     return {
-        "data": str(data),
+        "data": data,
         "dry_run": dry_run,
         **plan.as_dict(),
         "done": result is not None,
@@ -71,13 +75,13 @@ def as_content(
 
 
 def _decide(
-    plan: RepairPlan, data: Path, log_start: int | None, *, dry_run: bool, yes: bool, as_json: bool
+    plan: RepairPlan, data: str, log_start: int | None, *, dry_run: bool, yes: bool, as_json: bool
 ) -> ExitCode | None:
     """Show the plan; the exit code if it ends here, nothing if it is to be carried out."""
     # With --json the plan is told for people too, on stderr, so that whoever started it sees why it stopped.
     console = remarks() if as_json else results()
     if not plan.needed:
-        say(console, f"{printable(str(data))}: nothing to repair.")
+        say(console, f"{printable(data)}: nothing to repair.")
         return ExitCode.DONE
     if plan.refusals:
         show_findings(console, "CANNOT BE REPAIRED", plan.refusals, data, "bold red")
@@ -86,7 +90,7 @@ def _decide(
     _show_plan(console, plan)
     if dry_run:
         start = f" --log-start {log_start}" if log_start is not None else ""
-        say(console, f"Nothing was changed. To do it: headwater log repair {shlex.quote(str(data))}{start}")
+        say(console, f"Nothing was changed. To do it: headwater log repair {shlex.quote(data)}{start}")
         return ExitCode.DONE
     if yes:
         return None
@@ -135,7 +139,7 @@ def _carry_out(files: Files, plan: RepairPlan, log_start: int | None) -> tuple[R
         return result, verify_log(files, LOG, log_start=log_start)
 
 
-def _show_result(console: Console, result: RepairResult, after: VerifyReport, data: Path) -> None:
+def _show_result(console: Console, result: RepairResult, after: VerifyReport, data: str) -> None:
     console.print()
     for name in result.made:
         say(console, f"made        {printable(name)}")

@@ -6,7 +6,6 @@ NOT HERE What comes back and what is lost: lake/from_lake.py.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,8 +25,10 @@ if TYPE_CHECKING:
 COMMAND = "log restore"
 
 NewData = Annotated[
-    Path,
-    typer.Argument(metavar="DATA", file_okay=False, help="The data directory; it holds no log.", show_default=False),
+    str,
+    typer.Argument(
+        metavar="DATA", help="The data directory, or s3://bucket/prefix; it holds no log.", show_default=False
+    ),
 ]
 FromLake = Annotated[bool, typer.Option("--from-lake", help="From the tables of the catalog.")]
 LogId = Annotated[

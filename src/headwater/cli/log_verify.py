@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,6 +26,9 @@ from headwater.cli.output import (
 )
 from headwater.clock import SystemClock
 from headwater.lake.ledger_verify import LedgerSeen, check_log_reaches, verify_ledger
+from headwater.log.object_files import LOGS, LogsAsFiles
+from headwater.log.object_look import SlotPlaces
+from headwater.log.object_verify import findings_of, notes_of, with_slot
 from headwater.log.verify import Finding, VerifyReport
 from headwater.metadata.checkpoint_files import SeenCheckpoint
 from headwater.metadata.verify import DataReport, JournalSeen, verify_data
@@ -63,6 +65,8 @@ def verify(
         ledger = verify_ledger(files)
         with progress_bar("reading") as told:
             report = verify_data(files, log_start=log_start, to_lsn=to_lsn, progress=told)
+        if isinstance(files, LogsAsFiles):
+            _look_at_objects(files, report)
         if ledger is not None:
             report.findings += ledger.findings
             report.notes += ledger.notes
@@ -76,7 +80,18 @@ def verify(
     raise typer.Exit(ExitCode.DONE if report.ok else ExitCode.FAIL)
 
 
-def as_content(report: DataReport, ledger: LedgerSeen | None, data: Path, seconds: float) -> dict[str, object]:
+def _look_at_objects(files: LogsAsFiles, report: DataReport) -> None:
+    """What only a bucket can have wrong, before what is wrong with frames; and in which slot those lie."""
+    seen = {directory: files.look(directory) for directory in LOGS}
+    places = {directory: SlotPlaces(each) for directory, each in seen.items()}
+    report.findings[:] = [
+        *(finding for each in seen.values() for finding in findings_of(each)),
+        *(with_slot(each, places) for each in report.findings),
+    ]
+    report.notes += [note for each in seen.values() for note in notes_of(each, files.objects)]
+
+
+def as_content(report: DataReport, ledger: LedgerSeen | None, data: str, seconds: float) -> dict[str, object]:
     """The report for programs: as it is, with a verdict, and with what to do beside each finding."""
 
     def with_advice(finding: Finding) -> dict[str, object]:
@@ -85,7 +100,7 @@ def as_content(report: DataReport, ledger: LedgerSeen | None, data: Path, second
 
     bytes_read = _bytes_read(report, ledger)
     return {
-        "data": str(data),
+        "data": data,
         "verdict": _verdict(report),
         **report.log.as_dict(),
         "ok": report.ok,
@@ -101,10 +116,10 @@ def as_content(report: DataReport, ledger: LedgerSeen | None, data: Path, second
 
 
 def show(
-    console: Console, report: DataReport, ledger: LedgerSeen | None, data: Path, seconds: float, limit: int = 0
+    console: Console, report: DataReport, ledger: LedgerSeen | None, data: str, seconds: float, limit: int = 0
 ) -> None:
     """The report for people; its last line is the verdict."""
-    say(console, f"{printable(str(data))}: {_log_text(report.log)}", indent="  ")
+    say(console, f"{printable(data)}: {_log_text(report.log)}", indent="  ")
     if report.journal is not None:
         say(console, f"{JOURNAL}: {_journal_text(report.journal)}", indent="  ")
     for checkpoint in report.checkpoints:
@@ -123,9 +138,7 @@ def show(
     )
 
 
-def show_findings(
-    console: Console, title: str, findings: list[Finding], data: Path, style: str, limit: int = 0
-) -> None:
+def show_findings(console: Console, title: str, findings: list[Finding], data: str, style: str, limit: int = 0) -> None:
     """A table: one row a finding with what was seen below it, then what to do, once for each name."""
     if not findings:
         return

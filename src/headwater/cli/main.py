@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from headwater.cli import registry as registry_commands
 from headwater.cli import topic_commands, topic_show
 from headwater.cli.append import append
 from headwater.cli.audit import audit
@@ -40,6 +41,10 @@ topic = typer.Typer(help="Make, show, change and delete topics.", no_args_is_hel
 app.add_typer(topic, name="topic")
 log = typer.Typer(help="Look at a log on disk, check it, mend it.", no_args_is_help=True, rich_markup_mode="markdown")
 app.add_typer(log, name="log")
+registry = typer.Typer(
+    help="Which logs there are, and which of them a topic lives in.", no_args_is_help=True, rich_markup_mode="markdown"
+)
+app.add_typer(registry, name="registry")
 
 topic.command("create")(topic_commands.create)
 topic.command("list")(topic_show.list_topics)
@@ -65,6 +70,11 @@ log.command("repair")(repair)
 log.command("rebuild")(rebuild)
 log.command("restore")(restore_log)
 log.command("trace")(trace)
+
+registry.command("ls")(registry_commands.list_logs)
+registry.command("add")(registry_commands.add_log)
+registry.command("place")(registry_commands.place_topic)
+registry.command("find")(registry_commands.find_topic)
 
 
 def _show_version(wanted: bool) -> None:

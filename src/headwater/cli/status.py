@@ -7,7 +7,7 @@ RATE     With --watch: rows appended to a topic since the look before, by the se
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,14 +20,14 @@ from headwater.cli.data_directory import AsJson, DataOption, open_topics
 from headwater.cli.failures import exit_codes
 from headwater.cli.landing_output import lag_text, landing_content
 from headwater.cli.lsn_picture import lsn_picture
-from headwater.cli.output import counted, emit_json, lsn_range, printable, results
+from headwater.cli.output import counted, emit_json, lsn_range, printable, results, utc_text
 from headwater.cli.plain_table import Column, fit, size_cell, table_lines, widths_of
 from headwater.cli.topic_show import line_content, policy_text
 from headwater.clock import Clock, SystemClock
 from headwater.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from headwater.topics.answers import Status, TopicStatus
+    from headwater.topics.answers import Status, StoreStatus, TopicStatus
 
 COMMAND = "status"
 EVERY_S = 1.0
@@ -103,6 +103,7 @@ def as_content(found: Status) -> dict[str, object]:
         "deleted_topics": found.deleted_topics,
         "notes": found.notes,
         "counters": found.counters,
+        **({"store": asdict(found.store)} if found.store is not None else {}),
     }
 
 
@@ -162,6 +163,8 @@ def _log_lines(found: Status) -> list[Text]:
         ("checkpoint", f"LSN {found.checkpoint_lsn or '-'}{replay}"),
         ("journal", f"LSN {found.journal_lsn or '-'}, room for {found.journal_remaining:,} operations"),
     ]
+    if found.store is not None:
+        facts += _store_facts(found.store, owner_here=found.owner)
     others = [
         counted(count, noun)
         for count, noun in (
@@ -180,6 +183,23 @@ def _log_lines(found: Status) -> list[Text]:
         line.append(printable(text))
         lines.append(line)
     return lines
+
+
+def _store_facts(store: StoreStatus, *, owner_here: bool) -> list[tuple[str, str]]:
+    owner = store.owner
+    if owner is None:
+        text = "nobody: whoever writes next takes the log"
+    else:
+        text = f"pid {owner.pid} on {owner.host}, since {utc_text(owner.since_us)}, "
+        text += "this process" if owner_here else "alive" if owner.alive else "silent: whoever writes next takes over"
+    slots = f"{counted(store.slots, 'slot')} since trim, {counted(store.kept_segments, 'segment')} before it"
+    sent = [f"{store.requests[each]:,} {each}" for each in ("puts", "gets", "lists", "deletes")]
+    moved = f"{size_cell(store.requests['bytes_put'])} sent, {size_cell(store.requests['bytes_got'])} read"
+    return [
+        ("owner", text),
+        ("store", f"{slots}, window {store.window}"),
+        ("requests", f"{', '.join(sent)}; {moved}, by this process"),
+    ]
 
 
 def _topics(found: list[TopicStatus], console: Console, rates: Rates | None) -> list[Text]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.confirmation import decide
-from headwater.cli.data_directory import AsJson, DataOption, open_topics
+from headwater.cli.data_directory import AsJson, DataOption, TakeOver, open_topics
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import exit_codes
 from headwater.cli.output import counted, emit_json, printable, results, say
@@ -133,6 +133,7 @@ def create(
     retention_bytes: RetentionBytes = None,
     tombstones: Tombstones = None,
     changes_retention: ChangesRetention = None,
+    take_over: TakeOver = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a topic, and the data directory if there is none. Nothing is done if it is there already, as asked.
@@ -140,7 +141,10 @@ def create(
     Exit code 0: it is there. 2: there is another topic of this name, or another call is needed. 75: the log has an
     owner (it is named).
     """
-    with exit_codes(as_json=as_json, command="topic create"), open_topics(data, making=True) as log:
+    with (
+        exit_codes(as_json=as_json, command="topic create"),
+        open_topics(data, making=True, take_over=take_over) as log,
+    ):
         wanted = _schema(schema, schema_from)
         before = {each.name for each in log.topics()}
         given: dict[str, Any] = {
@@ -181,6 +185,7 @@ def alter(
     retention_bytes: RetentionBytes = None,
     tombstones: Tombstones = None,
     changes_retention: ChangesRetention = None,
+    take_over: TakeOver = False,
     as_json: AsJson = False,
 ) -> None:
     """Change a topic: more columns, wider types, more partitions, another policy. Nothing can be made less.
@@ -190,7 +195,7 @@ def alter(
 
     Exit code 0: done. 2: it cannot be changed so. 75: the log has an owner (it is named).
     """
-    with exit_codes(as_json=as_json, command="topic alter"), open_topics(data) as log:
+    with exit_codes(as_json=as_json, command="topic alter"), open_topics(data, take_over=take_over) as log:
         changes = _given(
             {
                 "add": parse_columns(add) if add else None,
@@ -220,6 +225,7 @@ def delete(
     force: Force = False,
     dry_run: DryRun = False,
     yes: Yes = False,
+    take_over: TakeOver = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a topic and all its rows in the log. It says how many, and asks. Its table is left alone.
@@ -227,7 +233,7 @@ def delete(
     Exit code 0: done. 2: it was not confirmed, or there is no such topic. 3: you said no. 75: its table does not hold
     all rows yet (--force deletes it all the same), or the log has an owner.
     """
-    with exit_codes(as_json=as_json, command="topic delete"), open_topics(data) as log:
+    with exit_codes(as_json=as_json, command="topic delete"), open_topics(data, take_over=take_over) as log:
         found = topic_named(log, topic).describe()
         outcome = _decide(found, dry_run=dry_run, yes=yes, as_json=as_json)
         if outcome is None:
@@ -240,12 +246,12 @@ def delete(
     raise typer.Exit(outcome or ExitCode.DONE)
 
 
-def compact(topic: Name, data: DataOption = None, as_json: AsJson = False) -> None:
+def compact(topic: Name, data: DataOption = None, take_over: TakeOver = False, as_json: AsJson = False) -> None:
     """Compact a keyed topic now: of each key the latest row stays. Offsets and order stay as they are.
 
     Exit code 0: done, or nothing to do. 2: the topic is not compacted. 75: the log has an owner (it is named).
     """
-    with exit_codes(as_json=as_json, command="topic compact"), open_topics(data) as log:
+    with exit_codes(as_json=as_json, command="topic compact"), open_topics(data, take_over=take_over) as log:
         done = topic_named(log, topic).compact()
         if as_json:
             emit_json(

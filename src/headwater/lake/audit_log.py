@@ -89,8 +89,8 @@ class LogWitness:
             )
             topic = TopicWork(number, "", lsn_from, lsn_to, self._topic.schemas, b"", changes=bool(self._topic.key))
             for planned in plan.ranges:
-                for segment, runs in self._source.runs(planned, planned.item_bytes):
-                    work = LandWork(self._source.directory, segment, runs, self._source.shard, (topic,))
+                for segment, runs, slots in self._source.runs(planned, planned.item_bytes):
+                    work = LandWork(self._source.directory, segment, runs, self._source.shard, (topic,), slots)
                     read = read_rows(work, {number: schema})
                     if read.errors:
                         raise CorruptData(f"rows of the log cannot be read: {read.errors[number]}")

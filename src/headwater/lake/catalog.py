@@ -6,6 +6,8 @@
 | a name | what pyiceberg's own configuration has under that name (.pyiceberg.yaml, PYICEBERG_CATALOG__NAME__URI ...) |
 | a mapping | pyiceberg's properties, with the catalog's `name` among them ("headwater" if it is not) |
 
+A log in a bucket has no folder for SQLite: there a catalog is always named.
+
 PROMISE  A CatalogPlace holds no connection: `connect` opens new ones each time.
          Catalogs that cannot refuse a commit, or that nobody else sees, are refused here by name.
 NOT HERE What a connection does: iceberg_tables.py.  Whether the catalog keeps its word: catalog_check.py.
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from headwater.errors import InvalidRequest
+from headwater.storage.places import is_bucket
 
 if TYPE_CHECKING:
     from headwater.lake.iceberg_tables import IcebergTables
@@ -88,6 +91,12 @@ def catalog_place(catalog: str | Mapping[str, Any] | None, *, directory: str) ->
 
 
 def _in_directory(directory: str) -> CatalogPlace:
+    if is_bucket(directory):
+        raise InvalidRequest(
+            "a bucket has no place for an SQLite catalog: say with catalog= where the tables are, by a name of "
+            "pyiceberg's configuration or by its properties",
+            directory=directory,
+        )
     path = str(Path(directory).absolute())
     if any(character in path for character in "?#%"):
         raise InvalidRequest(

@@ -41,12 +41,14 @@ from headwater.lake.state_table import state_shape
 from headwater.lake.survey import LakeLog, LakeTopic, MarkedTable, log_in, marked_tables, table_names
 from headwater.lake.tables import TableShape
 from headwater.lake.taking_over import TakenOver, TakingOver
+from headwater.log.first_lsn import trim_in
 from headwater.log.names import sort_names
 from headwater.log.segment import read_opening
 from headwater.metadata.operations import TopicRecord
 from headwater.settings import Settings
-from headwater.storage.disk import DiskFiles
+from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.files import Files, LockHeld
+from headwater.storage.places import is_bucket, open_files
 from headwater.topics.beginning import LOG, Beginning, begin_log, files_of_a_log
 from headwater.topics.engine import Engine
 
@@ -272,23 +274,31 @@ class FromLake:
 
     def _has_begun(self, plan: RestorePlan) -> bool:
         """Whether the log is there already; Halted where another one is."""
-        found = False
+        found = set(self._log_ids())
+        if found - {plan.log_id}:
+            raise Halted(
+                f"another log was begun in {self._directory} while its restore was not finished: move log/, "
+                f"journal/, checkpoints/ and ledger/ away, and restore again; {PLAN} stays",
+                directory=self._directory,
+            )
+        return bool(found)
+
+    def _log_ids(self) -> Iterator[str]:
+        """Of the logs that can be opened here: one at most, if nobody has meddled."""
+        if isinstance(self._files, BucketFiles):
+            manifest = trim_in(self._files, LOG)
+            if manifest is not None:
+                yield manifest.log_id.hex()
+            return
         for name in sort_names(self._files.list(LOG)).segments:
             file = self._files.open(f"{LOG}/{name}")
             try:
                 opening = read_opening(file)
             finally:
                 file.close()
-            if isinstance(opening, NoFrame):
-                continue  # the restore died while it was written: no log can be opened with it
-            if opening.header.log_id.hex() != plan.log_id:
-                raise Halted(
-                    f"another log was begun in {self._directory} while its restore was not finished: move log/, "
-                    f"journal/, checkpoints/ and ledger/ away, and restore again; {PLAN} stays",
-                    directory=self._directory,
-                )
-            found = True
-        return found
+            # Without a header the restore died while it was written: no log can be opened with it.
+            if not isinstance(opening, NoFrame):
+                yield opening.header.log_id.hex()
 
     def _clear(self) -> None:
         """What an attempt before this one has left: nobody could open it."""
@@ -296,9 +306,9 @@ class FromLake:
             self._files.unlink(path)
 
     def _record(self, taken: Sequence[_Taken]) -> None:
-        ledger = Ledger(self._files, clock=self._clock, entropy=self._entropy)
-        for each in taken:
-            ledger.record(self._records(each))
+        with closing(Ledger(self._files, clock=self._clock, entropy=self._entropy)) as ledger:
+            for each in taken:
+                ledger.record(self._records(each))
 
     def _records(self, taken: _Taken) -> list[LedgerRecord]:
         landed, baseline = taken.landed, taken.baseline
@@ -402,10 +412,12 @@ def restore_log(
 
     `log_id` says which log is meant where several have; `namespaces` which tables are looked at; `groups` which
     consumer groups read on after what has landed.  docs/restore.md says what comes back, and what cannot."""
-    path = str(Path(directory).expanduser())
+    path = os.fspath(directory)
+    if not is_bucket(path):
+        path = str(Path(path).expanduser())
     place = catalog_place(catalog, directory=path)
     clock = clock if clock is not None else SystemClock()
-    restoring = FromLake(DiskFiles(path), path, place.connect, clock=clock, entropy=entropy, settings=settings)
+    restoring = FromLake(open_files(path), path, place.connect, clock=clock, entropy=entropy, settings=settings)
     return restoring.restore(log_id=log_id, namespaces=namespaces, groups=groups, dry_run=dry_run)
 
 

@@ -364,8 +364,8 @@ class Lander:
         for planned in plan.ranges:
             topics = tuple(self._work(by_number[number], plan.lsn_to) for number in planned.topics)
             works.extend(
-                LandWork(self._source.directory, segment, runs, self._source.shard, topics)
-                for segment, runs in self._source.runs(planned, planned.item_bytes)
+                LandWork(self._source.directory, segment, runs, self._source.shard, topics, slots)
+                for segment, runs, slots in self._source.runs(planned, planned.item_bytes)
             )
         return plan.lsn_to, works
 

@@ -16,7 +16,6 @@ import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from headwater.clock import Clock, Entropy
@@ -36,6 +35,7 @@ from headwater.lake.view_source import SNAPSHOTS
 from headwater.log.deletion import SegmentUse
 from headwater.log.pins import Pins
 from headwater.metadata.operations import TopicRecord
+from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.disk import DiskFiles
 from headwater.storage.files import Files
 from headwater.topics.answers import LandingStatus, Status
@@ -80,9 +80,10 @@ class Lake:
     def place(self) -> CatalogPlace:
         """The catalog that was meant; InvalidRequest where it cannot be landed in."""
         if self._place is None:
-            if not isinstance(self._files, DiskFiles):
+            if not isinstance(self._files, DiskFiles | BucketFiles):
                 raise InvalidRequest(
-                    "only a log on a disk can be landed: tasks read its files", directory=self._directory
+                    "only a log on a disk or in a bucket can be landed: tasks read its files",
+                    directory=self._directory,
                 )
             self._place = catalog_place(self._catalog, directory=self._directory)
         return self._place
@@ -134,7 +135,7 @@ class Lake:
             from headwater.lake.standing import Decisions
         self.check_catalog_once()
         lander = Lander(
-            EngineSource(engine, str(Path(self._directory).absolute())),
+            EngineSource(engine, self._directory),
             self.place.connect,
             self.ledger,
             runner if runner is not None else self._local(),
@@ -225,9 +226,11 @@ class Lake:
     def _something_may_go(self, engine: Engine) -> bool:
         """Whether taking the lock would be worth it: some sealed segment has rows of a topic that may go."""
         device = engine.shard.log.device
-        # A reader goes on showing segments that have gone, until the next one is begun.
-        there = set(self._files.list("log"))
-        segments = [segment for segment in engine.shard.log.segments() if segment.name in there]
+        segments = engine.shard.log.segments()
+        if not isinstance(self._files, BucketFiles):
+            # On a disk a reader goes on showing segments that have gone, until the next one is begun.
+            there = set(self._files.list("log"))
+            segments = [segment for segment in segments if segment.name in there]
         uses = [SegmentUse(segment, device.topics_in(segment)) for segment in segments]
         metadata = engine.metadata()
         released = releases(

@@ -1,4 +1,4 @@
-"""The ledger: a log of its own, on the same frames, whose lock is held only while records are written.
+"""The ledger: a log of its own, on the same frames, that landers write in turn.
 
     ledger.record([Landed(...)])      durable when it returns
     ledger.state()                    what it says now
@@ -6,23 +6,28 @@
 
 PROMISE  Landers in any number of processes write it in turn, and need nothing from the owner of the topics' log.
          A record is applied to the state only once it is durable, in the order of the ledger.
+TURNS    On a disk the lock is held only while records are written.  In a bucket a claim is two requests, and costs
+         whoever wrote before a third: there the ledger stays claimed until another lander takes it over, which is
+         Fenced here, with nothing written, and then it is claimed again.
 THREADS  Safe for any number of them.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from headwater.clock import Clock, Entropy
-from headwater.errors import LogLocked, Unavailable
+from headwater.errors import Fenced, HeadwaterError, LogLocked, Unavailable
 from headwater.frames.frame import Kind
 from headwater.ids import Lsn
 from headwater.lake.ledger_records import LedgerRecord, pack_ledger_record, unpack_ledger_record
 from headwater.lake.ledger_state import LedgerState
 from headwater.log.drafts import Draft
 from headwater.log.frame_log import FrameLog, open_log
+from headwater.log.object_device import ObjectDevice
 from headwater.settings import MIB, LogSettings
 from headwater.storage.files import Files
 
@@ -36,6 +41,8 @@ SETTINGS = LogSettings(
 )
 LOCK_TIMEOUT_S = 30.0
 _LOCK_POLL_S = 0.01
+
+logger = logging.getLogger("headwater.lake")
 
 
 class LandingLedger(Protocol):
@@ -56,6 +63,8 @@ class Ledger:
         self._writing = threading.Lock()
         self._waiting = threading.Event()
         self._reader: FrameLog | None = None
+        self._writer: FrameLog | None = None
+        """In a bucket: what this lander has claimed."""
         self._state = LedgerState()
 
     def record(self, records: Sequence[LedgerRecord]) -> None:
@@ -67,13 +76,29 @@ class Ledger:
         with self._writing:
             while True:
                 try:
-                    with self._open() as log:
-                        log.append(drafts)
+                    self._append(drafts)
                     return
-                except LogLocked as error:
+                except (LogLocked, Fenced) as error:
                     if self._clock.monotonic_s() >= deadline_s:
                         raise Unavailable("the ledger stays locked by another lander", **error.facts) from error
                     self._waiting.wait(_LOCK_POLL_S)
+
+    def _append(self, drafts: Sequence[Draft]) -> None:
+        if self._writer is None:
+            self._writer = self._open()
+        device = self._writer.device
+        keeps = False
+        try:
+            self._writer.append(drafts)
+            keeps = isinstance(device, ObjectDevice) and _kept_in_order(device)
+        finally:
+            if not keeps:
+                self._close_writer()
+
+    def _close_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
     def state(self) -> LedgerState:
         """What the ledger says now.  It is the ledger's own: look at it, and do not change it."""
@@ -98,6 +123,19 @@ class Ledger:
             if self._reader is not None:
                 self._reader.close()
                 self._reader = None
+        with self._writing:
+            self._close_writer()
 
     def _open(self) -> FrameLog:
         return open_log(self._files, self._directory, settings=SETTINGS, clock=self._clock, entropy=self._entropy)
+
+
+def _kept_in_order(device: ObjectDevice) -> bool:
+    """Take what is sealed into trim: a ledger in a bucket has nobody else who does.  Says whether to go on with it."""
+    try:
+        device.keep()
+        return True
+    except (HeadwaterError, OSError) as error:
+        # The records are durable, and whoever claims the ledger next takes in what is sealed.
+        logger.info("the ledger is opened again for the next record: %s", error)
+        return False

@@ -5,7 +5,7 @@ PROMISE  Rows of a topic after its `lsn_from` and up to its `lsn_to`, each once,
          Rows of older schema versions come in the newest; all are in the one Arrow schema that the caller gives.
          The frames of a run follow each other: every LSN is there, and each frame names the one before it.
 FAULTS   A frame with rows that cannot be read fails its topic alone.  Where it cannot be told whose frame it is, or
-         the file is gone (a rewrite has replaced it), every topic of the work fails, and the round plans it again.
+         the segment is gone (a rewrite has replaced it), every topic of the work fails, and the round plans it again.
 VECTORS  What is done for each frame is its checksum and Arrow's own decoding; small frames are put together first,
          and the system's columns are made for all rows of a topic at once.
 NOT HERE Which runs: plan.py and source.py.  Writing rows: data_files.py.
@@ -25,9 +25,10 @@ from headwater.errors import CorruptData, HeadwaterError, UnknownFormat
 from headwater.frames.bodies import unpack_gap
 from headwater.frames.frame import Flag, Header, Kind, NoFrame, chain_value
 from headwater.lake.work import LandWork, TopicWork
+from headwater.log.opened_segment import open_segment
 from headwater.log.segment import Opening, Scan, read_opening
-from headwater.storage.disk import DiskFiles
 from headwater.storage.files import File
+from headwater.storage.places import open_files
 from headwater.topics.batches import decode_rows
 from headwater.topics.schema import adapt, unpack_schema
 
@@ -89,13 +90,14 @@ class _Reading:
         return self._file.bytes_read
 
     def read(self) -> None:
-        file = DiskFiles(self._work.directory).open(f"log/{self._work.segment}")
+        work = self._work
+        file = open_segment(open_files(work.directory), "log", work.segment, work.slots)
         try:
             self._file.file = file
             opening = read_opening(self._file.as_file)
             if isinstance(opening, NoFrame):
                 raise CorruptData(f"the segment's header cannot be read: {opening.value}; run `headwater log verify`")
-            for start, end in self._work.runs:
+            for start, end in work.runs:
                 self._read_run(opening, start, end)
         finally:
             file.close()

@@ -7,17 +7,29 @@ EngineSource   an open data directory, of this process or beside another's: read
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from headwater.errors import Forgotten
 from headwater.frames.frame import Kind, chain_value
 from headwater.ids import Lsn
 from headwater.lake.plan import PlannedRange, SegmentContent
 from headwater.log.index import PlacedSegment
+from headwater.storage.places import is_bucket
 from headwater.topics.engine import Engine
 
 Runs = tuple[tuple[int, int], ...]
 """Byte ranges of a segment, in order, each from a frame's beginning to a frame's end."""
+
+
+class PlacedRuns(NamedTuple):
+    """Where wanted frames lie."""
+
+    segment: str
+    runs: Runs
+    slots: bytes = b""
+    """Where the segment lies, if it is no file (log/opened_segment.py)."""
+
 
 RUN_GAP_BYTES = 65_536
 """Wanted frames that lie closer than this are read in one go, with what is between them."""
@@ -41,8 +53,8 @@ class LogSource(Protocol):
 
     def segments(self) -> Sequence[SegmentContent]: ...
 
-    def runs(self, planned: PlannedRange, item_bytes: int) -> list[tuple[str, Runs]]:
-        """The file and the byte ranges that hold the frames of a planned range, in items of about this size."""
+    def runs(self, planned: PlannedRange, item_bytes: int) -> list[PlacedRuns]:
+        """The segment and the byte ranges that hold the frames of a planned range, in items of about this size."""
         ...
 
     def rows_between(self, topic_number: int, lsn_from: int, lsn_to: int) -> int:
@@ -59,10 +71,15 @@ class LogSource(Protocol):
         ...
 
 
+def reachable(directory: str) -> str:
+    """A data directory as other processes reach it: an absolute path, or a url."""
+    return directory if is_bucket(directory) else str(Path(directory).absolute())
+
+
 class EngineSource:
     def __init__(self, engine: Engine, directory: str) -> None:
         self._log = engine.shard.log
-        self._directory = directory
+        self._directory = reachable(directory)
 
     @property
     def directory(self) -> str:
@@ -95,11 +112,13 @@ class EngineSource:
             for segment in self._log.segments()
         ]
 
-    def runs(self, planned: PlannedRange, item_bytes: int) -> list[tuple[str, Runs]]:
+    def runs(self, planned: PlannedRange, item_bytes: int) -> list[PlacedRuns]:
         placed = self._log.device.placed(Lsn(planned.lsn_from + 1))
         if planned.by_index:
-            return [(placed.name, runs) for runs in _items(_runs_by_index(placed, planned), item_bytes)]
-        return [(placed.name, (run,)) for run in _cut(placed, planned, item_bytes)]
+            found = _items(_runs_by_index(placed, planned), item_bytes)
+        else:
+            found = ((run,) for run in _cut(placed, planned, item_bytes))
+        return [PlacedRuns(placed.name, runs, placed.slots) for runs in found]
 
     def rows_between(self, topic_number: int, lsn_from: int, lsn_to: int) -> int:
         frames = self._log.read_topic(topic_number, Lsn(lsn_from + 1), Lsn(lsn_to))

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
+from msgspec import structs
 
 from headwater.clock import cpu_s
 from headwater.errors import CorruptData
@@ -56,7 +57,7 @@ def land(work: LandWork, attempt: int) -> LandDone:
             except Exception as error:  # noqa: BLE001  a table that one topic cannot be written to is that topic's alone
                 errors[topic.number] = _reason(error)
         readable = tuple(topic for topic in work.topics if topic.number in columns)
-        read = read_rows(LandWork(work.directory, work.segment, work.runs, work.shard, readable), columns)
+        read = read_rows(structs.replace(work, topics=readable), columns)
     errors.update(read.errors)
     done = []
     for topic in work.topics:

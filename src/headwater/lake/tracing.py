@@ -204,7 +204,7 @@ def _sender(engine: Engine, header: Header, entry: SequenceEntry | None) -> Send
         if entry is not None
         else Sender(header.producer_id, "", header.producer_epoch, header.sequence)
     )
-    known = engine.shard.state().producers.get(found.producer_id)
+    known = engine.shard.look(lambda state: state.producers.get(found.producer_id))
     return replace(found, producer=known.name) if known is not None else found
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from headwater.errors import Forgotten, InvalidRequest
@@ -46,7 +45,7 @@ class Views:
     def __init__(self, lake: Lake, engine: Engine, directory: str) -> None:
         self.engine = engine
         self.lake = lake
-        self.source = EngineViewSource(engine, str(Path(directory).absolute()))
+        self.source = EngineViewSource(engine, directory)
         self._connections = Connections(self._connect, threads=1)
         self._cache: FileCache | None = None
         self._resolver = Resolver(self.source, self.lent, lake.ledger, lake.clock)

@@ -70,13 +70,15 @@ class LandWork(msgspec.Struct, frozen=True, tag="land"):
     """Bytes of one segment, and the topics whose rows are wanted from them."""
 
     directory: str
-    """The data directory, as a path that workers reach."""
+    """The data directory, as a path or a url that workers reach."""
     segment: str
-    """The segment's file in `log/`."""
+    """The segment's name in `log/`."""
     runs: tuple[tuple[int, int], ...]
     """Byte ranges, each from a frame's beginning to a frame's end, in order."""
     shard: int
     topics: tuple[TopicWork, ...]
+    slots: builtins.bytes = b""
+    """Where the segment lies, if it is no file (log/opened_segment.py)."""
 
 
 class WrittenFile(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headwater.storage.objects import Changed, Exists, Found, Objects, StoreUnsure
+from headwater.storage.store_patience import FIRST_PAUSE_S, PAUSE_S_MAX, TRIES
 
 T = TypeVar("T")
 
@@ -62,6 +63,23 @@ Reply = Found | Done | Absent | Refused | Unsure
 Asking = Generator[Ask, Reply, T]
 
 
+class Waits:
+    """For one thing that is asked again and again: waits a little longer each time, and in the end no more."""
+
+    def __init__(self, pause: Callable[[float], object], *, tries: int = TRIES) -> None:
+        self._pause = pause
+        self._left = tries
+        self._wait_s = FIRST_PAUSE_S
+
+    def unsure(self, why: object) -> None:
+        """The store said nothing once more; StoreUnsure where that is enough."""
+        self._left -= 1
+        if self._left <= 0:
+            raise StoreUnsure(f"asked again and again: {why}")
+        self._pause(self._wait_s)
+        self._wait_s = min(self._wait_s * 2, PAUSE_S_MAX)
+
+
 def ask(objects: Objects, question: Ask) -> Reply:
     """Ask once."""
     try:
@@ -78,7 +96,7 @@ def ask(objects: Objects, question: Ask) -> Reply:
         return Unsure(str(error))
 
 
-def carry_out(asking: Asking[T], objects: Objects, unsure: Callable[[Unsure], None]) -> T:
+def carry_out(asking: Asking[T], objects: Objects, unsure: Callable[[object], None]) -> T:
     """Ask the store until it has come to an end.  `unsure` is told of each reply that says nothing: it waits a little,
     or raises where it has waited long enough."""
     try:
@@ -86,7 +104,7 @@ def carry_out(asking: Asking[T], objects: Objects, unsure: Callable[[Unsure], No
         while True:
             reply = ask(objects, question)
             if isinstance(reply, Unsure):
-                unsure(reply)
+                unsure(reply.why)
             question = asking.send(reply)
     except StopIteration as end:
         result: T = end.value

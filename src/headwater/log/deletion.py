@@ -190,6 +190,8 @@ class Deletion:
 
         Segments whose deletion was recorded earlier and did not succeed are tried again."""
         device = self._log.device
+        self._log.claim()
+        device.take_in()
         now_us = self._clock.now_us()
         grace_s = self._settings.deletion_grace_s
         uses = [SegmentUse(segment, device.topics_in(segment)) for segment in self._log.segments()]

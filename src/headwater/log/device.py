@@ -3,6 +3,7 @@
 recover()         read what is there, change nothing
 claim()           become the one owner: recover for writing, raise the epoch, fence out the others
 commit(...)       make writes durable together, in order; the ticket says when
+                  (where `window` is above 1 it returns at once, and so many commits may be in flight)
 durable()         how far the log is durable, and visible
 segments()        what holds it
 frames(...)       read it
@@ -13,7 +14,7 @@ One contract suite runs against every implementation (tests/contract/test_device
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -78,6 +79,8 @@ class Claim:
 
     epoch: Epoch
     token: bytes
+    begun: bool = False
+    """The epoch's first frame is durable already, and the writer writes none."""
 
 
 class Ticket(Protocol):
@@ -91,7 +94,22 @@ class Ticket(Protocol):
         ...
 
 
+class FlyingTicket(Ticket, Protocol):
+    """A commit that was not durable yet when commit() returned."""
+
+    def on_done(self, callback: Callable[[BaseException | None], None]) -> None:
+        """Call back once, with nothing when the commit is durable and visible, or with what became of it.  Callbacks
+        come in log order, each after the one before it has returned: from the device's threads, or at once in this one
+        where the outcome is known.  Asked for once a ticket, before the next commit is issued."""
+        ...
+
+
 class Device(Protocol):
+    @property
+    def window(self) -> int:
+        """How many commits may be in flight.  Above 1 the device is a PipelinedDevice."""
+        ...
+
     @property
     def report(self) -> RecoveryReport: ...
 
@@ -151,3 +169,17 @@ class Device(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class PipelinedDevice(Device, Protocol):
+    """A device that takes the next commit before the last one is durable.
+
+    ISSUED   next_lsn, next_offsets, last_append_time_us and make_room go by what was issued; durable, frames, segments
+             and all else that readers see by what is durable.
+    FAILURE  commit() that raises has issued nothing.  A commit that fails later takes all after it along: each is
+             called back with an error, in order, and this open log can never be written again.
+    """
+
+    def commit(self, writes: Sequence[PlacedWrite], append_time_us: int) -> FlyingTicket:
+        """Issue the commit; where the window is full, wait until it is not, or refuse it as Unavailable."""
+        ...

@@ -56,6 +56,8 @@ class DurableTicket(NamedTuple):
 class FileDevice(FileReads):
     """See device.py for what each verb promises."""
 
+    window = 1
+
     def __init__(
         self,
         place: LogPlace,
@@ -437,6 +439,14 @@ class FileDevice(FileReads):
         self._place.counters.segments_rewritten += 1
         if not self._unlink_segment(old):
             self._replaced.append(old)
+
+    def take_in(self) -> None:
+        """Nothing: every sealed segment of a directory can be forgotten or replaced."""
+
+    @staticmethod
+    def next_generation(old: SegmentName) -> int:
+        """Of a rewritten segment."""
+        return old.generation + 1
 
     @property
     def active_segment(self) -> Segment:

@@ -20,12 +20,14 @@ from headwater.clock import Clock, Entropy, SystemClock, system_entropy
 from headwater.errors import Closed
 from headwater.ids import FIRST_LSN, Lsn
 from headwater.log.device import Frame, FrameRef, SegmentInfo
+from headwater.log.devices import LogDevice, make_device
 from headwater.log.drafts import Draft, Receipt
-from headwater.log.file_device import FileDevice
+from headwater.log.object_device import ObjectDevice
 from headwater.log.ownership import KnownOffsets
+from headwater.log.pipelining import writer_for
 from headwater.log.recovery import RecoveryReport
 from headwater.log.segments import LogPlace
-from headwater.log.writer import Committed, Form, Request, Writer, each_alone
+from headwater.log.writer import Committed, Form, Request, each_alone
 from headwater.metrics import LogCounters
 from headwater.settings import LogSettings
 from headwater.storage.files import Files
@@ -38,7 +40,7 @@ class FrameLog:
 
     def __init__(
         self,
-        device: FileDevice,
+        device: LogDevice,
         *,
         settings: LogSettings,
         clock: Clock,
@@ -53,7 +55,7 @@ class FrameLog:
         self._followers = 0
         self._closed = threading.Event()
         self.counters = counters
-        self._writer = Writer(
+        self._writer = writer_for(
             device,
             settings=settings,
             clock=clock,
@@ -202,9 +204,19 @@ class FrameLog:
     # About it --------------------------------------------------------------------------------
 
     @property
-    def device(self) -> FileDevice:
+    def device(self) -> LogDevice:
         """What holds the log: for rewriting and deletion."""
         return self._device
+
+    @property
+    def pipelined(self) -> bool:
+        """Commits are issued before those before them are durable: what `committed` was told is ahead of the log."""
+        return self._writer.pipelined
+
+    @property
+    def is_on_a_store(self) -> bool:
+        """It lies in a bucket, where a fence makes an owner rather than a lock."""
+        return isinstance(self._device, ObjectDevice)
 
     @property
     def recovery_report(self) -> RecoveryReport:
@@ -262,7 +274,7 @@ def open_log(
     clock = clock if clock is not None else SystemClock()
     counters = LogCounters()
     start = log_start if callable(log_start) else _constant(log_start)
-    device = FileDevice(
+    device = make_device(
         LogPlace(files, directory, settings, counters),
         clock=clock,
         entropy=entropy,

@@ -124,6 +124,8 @@ class PlacedSegment:
     name: str
     index: SegmentIndex
     end: int
+    slots: bytes = b""
+    """Where it lies, if that is in slots of an object store (opened_segment.py)."""
 
 
 class ActiveIndex:

@@ -3,6 +3,7 @@
     next       the slot where the walk begins; slots below it are no part of it any more
     epoch      of the owner that wrote it last, and its token
     segments   what was sealed below `next` and is still kept: as one object, or as slots that are large enough to stay
+    base       where none is kept, the last that was let go of: its index still says every partition's next offset
     end        where those segments end: what the first frame after them must say
 
 It is written by conditional put alone, always on the etag that was read: so a claim, a trim, a segment that replaces
@@ -55,6 +56,7 @@ class Manifest:
     epoch: int = 0
     token: bytes = b""
     segments: tuple[KeptSegment, ...] = ()
+    base: KeptSegment | None = None
     end: ChainEnd = field(default_factory=lambda: ChainEnd(1, 0, 0, 0))
 
     def owned_by(self, epoch: int, token: bytes) -> Manifest:
@@ -71,6 +73,7 @@ def pack_manifest(manifest: Manifest) -> bytes:
         "token": manifest.token.hex(),
         "end": _pack_end(manifest.end),
         "segments": [_pack_segment(each) for each in manifest.segments],
+        "base": _pack_segment(manifest.base) if manifest.base is not None else None,
     }
     content["crc"] = crc32c(_text(content))
     return _text(content)
@@ -96,6 +99,7 @@ def unpack_manifest(data: bytes) -> Manifest:
         token=bytes.fromhex(content["token"]),
         end=_unpack_end(content["end"]),
         segments=tuple(_unpack_segment(each) for each in content["segments"]),
+        base=_unpack_segment(content["base"]) if content["base"] is not None else None,
     )
 
 

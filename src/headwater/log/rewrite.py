@@ -36,8 +36,8 @@ from headwater.frames.frame import (
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, pack_segment_frame
 from headwater.ids import Lsn
 from headwater.log.chain import ChainEnd, ChainWalker
+from headwater.log.devices import LogDevice
 from headwater.log.file_actions import create_anew, unlink_all, write_aside
-from headwater.log.file_device import FileDevice
 from headwater.log.frame_log import FrameLog
 from headwater.log.index import ActiveIndex
 from headwater.log.names import TEMPORARY, SegmentName
@@ -79,12 +79,18 @@ def rewrite_segment(log: FrameLog, name: str, decide: Decide, *, reason: GapReas
     """Make the next generation of a sealed segment and put it in the old one's place."""
     log.claim()
     device = log.device
+    device.take_in()
     segment = device.segment_named(name)
     if segment is device.active_segment:
         raise InvalidRequest("the segment that is being written cannot be rewritten: roll first", segment=name)
     try:
         made = SegmentRewrite(
-            device.place, segment, _next_offsets_before(device, segment), reason, token=device.claim().token
+            device.place,
+            segment,
+            _next_offsets_before(device, segment),
+            reason,
+            token=device.claim().token,
+            generation=device.next_generation(segment.name),
         )
         new = _make(log, segment, decide, made)
     except OSError as error:
@@ -152,7 +158,7 @@ def _copy(segment: Segment, decide: Decide, made: SegmentRewrite) -> None:
         raise damaged(segment.name, made.next_lsn, scan.stop.position, scan.stop.reason)
 
 
-def _next_offsets_before(device: FileDevice, segment: Segment) -> dict[int, int]:
+def _next_offsets_before(device: LogDevice, segment: Segment) -> dict[int, int]:
     segments = device.view.segments
     return next_offsets_after(segments, segments.index(segment))
 
@@ -168,18 +174,20 @@ class SegmentRewrite:
         reason: GapReason,
         *,
         token: bytes,
+        generation: int | None = None,
     ) -> None:
         self.place = place
         self._old = segment
         self._reason = reason
         old = segment.opening.header
+        generation = old.generation + 1 if generation is None else generation
         self._header = replace(
             old,
-            generation=old.generation + 1,
+            generation=generation,
             last_lsn=segment.last_lsn,
             old_chain=segment.opening.chain,
         )
-        self._name = SegmentName(segment.first_lsn, old.generation + 1)
+        self._name = SegmentName(segment.first_lsn, generation)
         # Named for its owner, so that an owner who has been closed meanwhile cannot touch the next one's.
         self._temporary = f"{self._name}.{token[:4].hex()}{TEMPORARY}"
         self._index = ActiveIndex(segment.first_lsn, next_offsets_before)

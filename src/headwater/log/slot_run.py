@@ -58,7 +58,8 @@ class SlotRun:
                 raise _damaged(slot, walker.next_lsn, broken)
             found.append((header, position, body))
             position += header.frame_size
-        if walker.whole_end.next_lsn != walker.next_lsn or not found:
+        # Without a frame a slot can only begin a segment: so a roll is written.
+        if walker.whole_end.next_lsn != walker.next_lsn or not (found or slot.opens):
             raise _damaged(slot, walker.next_lsn, ChainBreak.WRITE)
         for header, at, body in found:
             self.index.add(header, at, body)

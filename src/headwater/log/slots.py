@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headwater.errors import CorruptData
-from headwater.frames.frame import NoFrame, salt_crc
+from headwater.frames.frame import UNIT_BYTES, NoFrame, salt_crc
 from headwater.frames.segment_header import (
     SEGMENT_FRAME_BYTES,
     SegmentHeader,
@@ -40,6 +40,8 @@ TRIM = "trim"
 LEASE = "lease"
 
 _NAME = re.compile(r"\d{20}")
+_FLAGS_AT = UNIT_BYTES + 74
+"""Of the segment frame (frames/segment_header.py)."""
 
 
 def slot_name(slot: int) -> str:
@@ -92,6 +94,11 @@ def read_slot(number: int, data: bytes) -> Slot:
         raise CorruptData("a slot's name is not its own: it was copied", slot=number, says=header.slot)
     opening = Opening(header, chain, salt_crc(header.salt), data[:SEGMENT_FRAME_BYTES])
     return Slot(number, header, opening, data)
+
+
+def says_fence(data: bytes) -> bool:
+    """Whether a slot says that it is a fence; it has not been checked."""
+    return len(data) >= SEGMENT_FRAME_BYTES and bool(data[_FLAGS_AT] & FENCE)
 
 
 def follows(slot: Slot, window: int) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from headwater.errors import Fenced, LostSegment
 from headwater.log.asks import Absent, Asking, Done, Get, PutIfAbsent, PutIfMatch
 from headwater.log.manifest import Manifest, pack_manifest, unpack_manifest
-from headwater.log.slots import TRIM, slot_name
+from headwater.log.slots import TRIM, says_fence, slot_name
 from headwater.log.walk import Walk
 from headwater.storage.objects import Found
 
@@ -55,14 +55,26 @@ def read_trim(directory: str) -> Asking[tuple[Manifest, str] | None]:
             return None
 
 
-def walk_on(directory: str, walk: Walk) -> Asking[None]:
-    """Take in every slot that is there."""
+def still_walked(directory: str, slot: int) -> Asking[bool]:
+    """Whether what was read from this slot just before is what the log's history has there.
+
+    A slot is deleted only after `trim` has passed it.  A claim whose walk began before that takes it for the log's end,
+    and puts a fence there which counts for nothing: so what is found in a slot that `trim` has passed says nothing."""
+    found = yield from read_trim(directory)
+    return found is not None and found[0].next <= slot
+
+
+def walk_on(directory: str, walk: Walk) -> Asking[bool]:
+    """Take in every slot that is there: True at the log's end, False where `trim` has passed the walk, which must begin
+    anew.  A fence is believed only once `trim` has been read after it."""
     while True:
         reply = yield Get(f"{directory}/{slot_name(walk.next_slot)}")
         if isinstance(reply, Found):
+            if says_fence(reply.data) and not (yield from still_walked(directory, walk.next_slot)):
+                return False
             walk.add(reply.data)
         elif isinstance(reply, Absent):
-            return
+            return True
 
 
 def begin(directory: str, manifest: Manifest) -> Asking[None]:
@@ -84,13 +96,12 @@ def take_over(
     while True:
         found = yield from read_trim(directory)
         if found is None:
-            raise LostSegment(
-                "the log's trim object is gone: put it back from a version or a copy", directory=directory
-            )
+            raise LostSegment("the log's trim object is gone: put it back from a copy", directory=directory)
         manifest, etag = found
         if walk is None or walk.etag != etag:
             walk = new_walk(manifest, etag)
-        yield from walk_on(directory, walk)
+        if not (yield from walk_on(directory, walk)):
+            continue
         if walk.fence is None or walk.fence[1] != token:
             slot = slot_name(walk.next_slot)
             data = make_fence(walk, walk.epoch + 1)
@@ -126,12 +137,17 @@ def swap_trim(directory: str, manifest: Manifest, etag: str) -> Asking[str | Non
 
 
 def move_trim(directory: str, manifest: Manifest, etag: str) -> Asking[str]:
-    """The same for an owner: whoever finds another's there has been fenced."""
-    swapped = yield from swap_trim(directory, manifest, etag)
-    if swapped is None:
-        raise Fenced(
-            "another process has taken the log over: nothing more is written here",
-            directory=directory,
-            epoch=manifest.epoch,
-        )
-    return swapped
+    """The same for an owner: whoever finds another's there has been fenced.  What is there may be its own, of an
+    earlier try that was given up and done all the same: then this one is put over it."""
+    while True:
+        swapped = yield from swap_trim(directory, manifest, etag)
+        if swapped is not None:
+            return swapped
+        there = yield from read_trim(directory)
+        if there is None or (there[0].epoch, there[0].token) != (manifest.epoch, manifest.token):
+            raise Fenced(
+                "another process has taken the log over: nothing more is written here",
+                directory=directory,
+                epoch=manifest.epoch,
+            )
+        etag = there[1]

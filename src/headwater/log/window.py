@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 def write_slot(name: str, data: bytes) -> Asking[bool]:
-    """Write a slot: True once it holds these bytes, False where it holds others.  It is asked again, with the same bytes,
-    for as long as nobody knows: an answer that the name is taken is believed only once it has been read back."""
+    """Write a slot: True once it holds these bytes, False where it holds others.  It is asked again, with the same
+    bytes, for as long as nobody knows: that the name is taken is believed only once it has been read back."""
     while True:
         reply = yield PutIfAbsent(name, data)
         if isinstance(reply, Done):

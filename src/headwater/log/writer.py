@@ -4,7 +4,8 @@ PROMISE  An append is acknowledged only after a sync that began after its write 
 ORDER    Requests reach the log in the order in which they were queued; answers leave in log order.
 BATON    Whoever holds the baton commits for everybody who is queued.  A blocking append takes a free baton
          itself and hands it to the next waiting thread when it is done; futures are served by a background
-         thread that takes the same baton.  One commit is in flight at a time.
+         thread that takes the same baton.  One commit is in flight at a time; where the device takes several, see
+         pipelining.py.
 HOOK     `form` turns queued requests into writes, under the baton: the place to check and refuse single
          requests, and to join small ones.  The default makes each request a write of its own.
 NOT HERE Retrying a failed sync: there is no such thing, see Poisoned in errors.py.
@@ -27,7 +28,7 @@ from headwater.errors import Closed, HeadwaterError, Unavailable
 from headwater.frames.bodies import pack_epoch
 from headwater.frames.frame import Kind
 from headwater.ids import Lsn, Offset
-from headwater.log.device import Claim, Device
+from headwater.log.device import Claim, Device, Ticket
 from headwater.log.drafts import Draft, Receipt, check_write
 from headwater.metrics import LogCounters
 from headwater.settings import LogSettings
@@ -41,7 +42,7 @@ T = TypeVar("T")
 class Request:
     """One write that somebody waits for."""
 
-    __slots__ = ("_future", "_wake", "drafts", "error", "frame_bytes", "leads", "receipt", "waiting")
+    __slots__ = ("_future", "_wake", "drafts", "error", "frame_bytes", "held", "leads", "receipt", "waiting")
 
     def __init__(self, drafts: Sequence[Draft], frame_bytes: int, future: Future[Any] | None) -> None:
         self.drafts = drafts
@@ -51,12 +52,15 @@ class Request:
         self.waiting = future is None
         """A thread waits here, so the baton can be handed to it."""
         self.leads = False
+        self.held = False
+        """What becomes of it is noted, and told only when the writer delivers it."""
         self._future = future
         self._wake = threading.Lock()
         self._wake.acquire()
 
     @property
     def done(self) -> bool:
+        """What becomes of it is known; whoever waits may still have to be told."""
         return self.receipt is not None or self.error is not None
 
     def result(self, receipt: Receipt) -> Any:
@@ -65,18 +69,26 @@ class Request:
 
     def answer(self, receipt: Receipt) -> None:
         self.receipt = receipt
-        if self._future is not None:
-            self._future.set_result(self.result(receipt))
-        elif self.waiting:
-            self.wake()
+        if not self.held:
+            self.deliver()
 
     def refuse(self, error: BaseException) -> None:
         """Refuse this request alone; the others of the commit go on."""
         self.error = error
-        if self._future is not None:
-            self._future.set_exception(error)
-        elif self.waiting:
-            self.wake()
+        if not self.held:
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Tell whoever waits; a refusal comes before an answer."""
+        future = self._future
+        if future is None:
+            if self.waiting:
+                self.wake()
+        elif self.error is not None:
+            future.set_exception(self.error)
+        else:
+            assert self.receipt is not None
+            future.set_result(self.result(self.receipt))
 
     def wake(self) -> None:
         self._wake.release()
@@ -130,7 +142,17 @@ Form = Callable[[Sequence[Request], Sequencer], list[FormedWrite]]
 """Makes writes of requests, under the baton.  It may refuse or answer some itself, and join others into one write."""
 
 Committed = Callable[[Sequence[FormedWrite], Sequence[Receipt]], None]
-"""Is told of the writes of a commit that has become durable, under the baton, before anybody is answered."""
+"""Is told of the writes of a commit, under the baton, before anybody is answered and before the next one is formed:
+when it has become durable, or, where several are in flight, when it was issued."""
+
+
+@dataclass(slots=True)
+class Issued:
+    """A commit that the device has taken."""
+
+    ticket: Ticket
+    formed: Sequence[FormedWrite]
+    receipts: Sequence[Receipt]
 
 
 def each_alone(requests: Sequence[Request], sequencer: Sequencer) -> list[FormedWrite]:
@@ -141,6 +163,8 @@ def each_alone(requests: Sequence[Request], sequencer: Sequencer) -> list[Formed
 
 class Writer:
     """The one way into a log.  Safe for any number of threads."""
+
+    pipelined = False
 
     def __init__(
         self,
@@ -170,7 +194,7 @@ class Writer:
         self._in_flight_bytes = 0
         self._epoch_to_write: Claim | None = None
         self._epoch_begun = 0
-        """The last epoch whose first frame is durable."""
+        """The last epoch whose first frame was given to the device, or is there."""
         self._last_commit_s = 0.0
         self._closed = False
         self._stopped = False
@@ -226,7 +250,7 @@ class Writer:
     def under_baton(self, act: Callable[[], T]) -> T:
         """Do something that nobody may append beside: a roll, a deletion, a replaced segment."""
         self._check_usable()
-        self._baton.acquire()
+        self._take_baton()
         try:
             self._ensure_claimed()
             return act()
@@ -244,10 +268,9 @@ class Writer:
             self._closed = True
             return
         self._closed = True
-        self._baton.acquire()
+        self._take_baton()
         try:
-            while self._queue:
-                self._commit(self._take_all())
+            self._serve_queued()
             last_act()
         finally:
             self._pass_on()
@@ -308,6 +331,10 @@ class Writer:
 
     # Holding the baton -----------------------------------------------------------------------
 
+    def _take_baton(self) -> None:
+        """For an act of its own, and not for a request."""
+        self._baton.acquire()
+
     def _lead(self, leader: Request | None = None) -> None:
         """Commit everything that is queued, then hand the baton on."""
         try:
@@ -337,6 +364,10 @@ class Writer:
             self._signal("lead")
             return
 
+    def _serve_queued(self) -> None:
+        while self._queue:
+            self._commit(self._take_all())
+
     def _take_all(self) -> list[Request]:
         """What is queued: never more than may be in flight."""
         waiting = self._queue
@@ -362,6 +393,21 @@ class Writer:
                     self._room.notify_all()
 
     def _commit_formed(self, requests: list[Request]) -> None:
+        issued = self._issue(requests)
+        if issued is None:
+            return
+        issued.ticket.wait()
+        if self._committed is not None:
+            self._committed(issued.formed, issued.receipts)
+        self._on_durable()
+        self._answer(issued)
+        self._last_commit_s = self._clock.monotonic_s()
+        if not self._mark_watched and self._settings.mark_sync_idle_s > 0:
+            self._mark_watched = True
+            self._signal("mark")
+
+    def _issue(self, requests: list[Request]) -> Issued | None:
+        """Form a commit and give it to the device; nothing where no request has come through."""
         device = self._device
         self._ensure_claimed()
         # Strictly rising, so that no two attempts can ever make the same frame: a write that was taken back
@@ -376,35 +422,30 @@ class Writer:
         sequencer = Sequencer(device, append_time_us, sum([draft.frame_size for draft in lead]))
         formed = self._form(requests, sequencer)
         if not formed:
-            return
+            return None
         writes = [(write.drafts, write.base_offsets) for write in formed]
         if lead:
             writes.insert(0, (lead, (0,)))
         ticket = device.commit(writes, append_time_us)
-        ticket.wait()
         if self._epoch_to_write is not None:
             self._epoch_begun = self._epoch_to_write.epoch
             self._epoch_to_write = None
         lsn = ticket.first_lsn + lead_frames
-        counters = self._counters
         receipts = []
         for write in formed:
             last_lsn = lsn + len(write.drafts) - 1
             receipts.append(Receipt(Lsn(lsn), Lsn(last_lsn), tuple(map(Offset, write.base_offsets)), append_time_us))
             lsn = last_lsn + 1
-        if self._committed is not None:
-            self._committed(formed, receipts)
-        self._on_durable()
-        for write, receipt in zip(formed, receipts, strict=True):
+        return Issued(ticket, formed, receipts)
+
+    def _answer(self, issued: Issued) -> None:
+        counters = self._counters
+        for write, receipt in zip(issued.formed, issued.receipts, strict=True):
             for request in write.requests:
                 counters.appends += 1
                 request.answer(receipt)
             for draft in write.drafts:
                 counters.append_rows += draft.row_count
-        self._last_commit_s = self._clock.monotonic_s()
-        if not self._mark_watched and self._settings.mark_sync_idle_s > 0:
-            self._mark_watched = True
-            self._signal("mark")
 
     _attempt_time_us = 0
 
@@ -416,7 +457,7 @@ class Writer:
 
     def _ensure_claimed(self) -> None:
         claim = self._device.claim()
-        if claim.epoch > self._epoch_begun:
+        if claim.epoch > self._epoch_begun and not claim.begun:
             self._epoch_to_write = claim
 
     # The background thread -------------------------------------------------------------------

@@ -198,11 +198,19 @@ class Checkpoints:
             except FileNotFoundError:
                 # An owner in another process has put a newer one in its place: list again.
                 continue
-        return self._read()
+        # A store may go on listing for a while what is gone.
+        return self._read(pass_over_gone=True)
 
-    def _read(self) -> list[CheckpointFile]:
+    def _read(self, *, pass_over_gone: bool = False) -> list[CheckpointFile]:
         names = sorted(filter(_NAME.fullmatch, self._files.list(self._directory)), reverse=True)
-        return [self._read_one(name) for name in names]
+        found = []
+        for name in names:
+            try:
+                found.append(self._read_one(name))
+            except FileNotFoundError:
+                if not pass_over_gone:
+                    raise
+        return found
 
     def _read_one(self, name: str) -> CheckpointFile:
         file = self._files.open(self._path(name))

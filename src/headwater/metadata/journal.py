@@ -54,7 +54,8 @@ from headwater.errors import (
 from headwater.frames.frame import Header, Kind, chain_value
 from headwater.ids import Lsn
 from headwater.log import Draft, FrameLog, open_log
-from headwater.log.names import RESERVE, sort_names
+from headwater.log.first_lsn import first_lsn_in
+from headwater.log.names import RESERVE
 from headwater.metadata.checkpoint import KEPT, Checkpoint, CheckpointFile, CheckpointKind, Checkpoints
 from headwater.metadata.operations import Operation, decode_operation, encode_operation
 from headwater.metadata.recovery import JournalReport, Start, apply_frame, choose_start, log_start
@@ -118,8 +119,7 @@ class Journal:
     def _look(self) -> tuple[list[CheckpointFile], int | None]:
         """The checkpoints, and where the first segment begins."""
         found = self._checkpoints.read()
-        segments = sort_names(self._files.list(self._directory)).segments
-        return found, segments[0].first_lsn if segments else None
+        return found, first_lsn_in(self._files, self._directory)
 
     def _log_start(self) -> int:
         return log_start(*self._look())

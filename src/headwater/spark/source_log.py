@@ -37,7 +37,7 @@ from headwater.spark.source_options import (
     Where,
 )
 from headwater.spark.source_pieces import Piece, TopicPieces
-from headwater.storage.disk import DiskFiles
+from headwater.storage.places import open_files
 from headwater.topics.engine import Engine
 
 logger = logging.getLogger("headwater.spark")
@@ -76,7 +76,7 @@ class OpenTopic:
     """A topic of an open log.  Close it, or use it in a `with`."""
 
     def __init__(self, directory: str, name: str) -> None:
-        files = DiskFiles(directory)
+        files = open_files(directory)
         if not files.list("journal"):
             raise InvalidRequest(f"there is no log in {directory}", uri=directory)
         self._engine = Engine(

@@ -1,6 +1,6 @@
 """The options of `format("headwater")`, checked and in their own types.
 
-    uri                   the data directory, on a disk that the driver and the workers reach
+    uri                   the data directory, on a disk that the driver and the workers reach, or s3://bucket/prefix
     topic                 the topic's name
     read                  "log", the default: rows that the log holds.  "view": table and tail as one
     asOf                  of a view: a cut's token, a time (ISO 8601 with a zone), or an LSN: 7, lsn:7; without it now
@@ -33,6 +33,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headwater.errors import InvalidRequest
+from headwater.storage.places import is_bucket
 from headwater.topics.positions import Lsn, time_us_of
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -193,8 +194,10 @@ def _directory(uri: str) -> str:
         if parts.netloc not in {"", "localhost"}:
             raise InvalidRequest(f"{uri!r} names another machine: a file URI begins with file:///", uri=uri)
         uri = unquote(parts.path)
-    elif "://" in uri:
-        raise InvalidRequest(f"{uri!r} is not a directory, and no other place can be read yet", uri=uri)
+    elif is_bucket(uri):
+        if not uri.startswith("s3://"):
+            raise InvalidRequest(f"{uri!r} is neither a directory nor s3://bucket/prefix", uri=uri)
+        return uri
     return str(Path(uri).expanduser().absolute())
 
 

@@ -1,6 +1,6 @@
 """The bytes of a log that hold the rows of a topic between two LSNs, cut for Spark's tasks.
 
-    Piece       exact bytes of one segment's file, and which of their rows are wanted; a Spark partition has some
+    Piece       exact bytes of one segment, and which of their rows are wanted; a Spark partition has some
 
 PROMISE  The pieces between two LSNs hold every row of the topic that the log has there, once, in LSN order.
          Each can be found again by its LSNs, wherever a rewrite has put its rows since.
@@ -25,7 +25,7 @@ _NO_LIMIT = 1 << 62
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes of one segment's file."""
+    """Bytes of one segment."""
 
     work: LandWork
     low: Mapping[int, int] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class TopicPieces:
 
     def bytes_of(self, planned: PlannedRange) -> int:
         found = self._source.runs(planned, _NO_LIMIT)
-        return sum(end - start for _, runs in found for start, end in runs)
+        return sum(end - start for _, runs, _ in found for start, end in runs)
 
     def _planned(self, lsn_from: int, lsn_to: int) -> Iterator[PlannedRange]:
         if lsn_to <= lsn_from:
@@ -117,8 +117,8 @@ class TopicPieces:
             target=b"",
             changes=bool(self._topic.key),
         )
-        name, runs = found[0]
-        return LandWork(self._source.directory, name, runs, self._source.shard, (topic,))
+        name, runs, slots = found[0]
+        return LandWork(self._source.directory, name, runs, self._source.shard, (topic,), slots)
 
 
 def _together(pieces: Iterable[Piece], size: int) -> Iterator[tuple[Piece, ...]]:

@@ -36,7 +36,7 @@ from headwater.spark.source_log import OpenTopic
 from headwater.spark.source_options import SourceOptions
 from headwater.spark.source_pieces import Piece, TopicPieces
 from headwater.spark.source_rows import Shape, as_asked, read_piece
-from headwater.storage.disk import DiskFiles
+from headwater.storage.places import open_files
 from headwater.topics.schema import unpack_schema
 
 FILES_BYTES = 64 * 1024 * 1024
@@ -131,7 +131,7 @@ class ViewReader(DataSourceReader):
         options = self._options
         with OpenTopic(options.directory, options.topic) as topic:
             lake = Lake(
-                DiskFiles(options.directory),
+                open_files(options.directory),
                 options.directory,
                 clock=SystemClock(),
                 entropy=system_entropy,

@@ -137,6 +137,34 @@ class LandingStatus:
 
 
 @dataclass(frozen=True)
+class StoreOwner:
+    """Who has given the last sign of life for a log in a bucket."""
+
+    host: str
+    pid: int
+    since_us: int
+    alive: bool
+    """False: nothing was heard of it for so long that whoever writes next takes the log over."""
+
+
+@dataclass(frozen=True)
+class StoreStatus:
+    """A log in a bucket: what a directory does not have."""
+
+    url: str
+    window: int
+    """Commits that may be on their way at a time."""
+    slots: int
+    """Commits since trim, each an object; an opening reads them."""
+    kept_segments: int
+    """What was sealed, and lies before them."""
+    owner: StoreOwner | None
+    """None: nobody writes there."""
+    requests: dict[str, int]
+    """Requests and bytes of this process, since it opened the log: puts, gets, lists, deletes, bytes_put, bytes_got."""
+
+
+@dataclass(frozen=True)
 class Status:
     """A data directory at a glance."""
 
@@ -164,3 +192,5 @@ class Status:
     """One a topic with a table, by name."""
     notes: list[str] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)
+    store: StoreStatus | None = None
+    """Of a log in a bucket."""

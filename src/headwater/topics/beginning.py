@@ -1,7 +1,8 @@
 """A log that does not begin at LSN 1: for a data directory that goes on where a lost one ended.
 
 What it holds when it is done is what a log holds that has let go of everything before an LSN: a journal that says where
-the log begins, a checkpoint of the shard just before that, and one empty segment.
+the log begins, a checkpoint of the shard just before that, and one empty segment, which in a bucket is a slot that opens
+it, and `trim`.
 
 ORDER    Checkpoint, journal, segment.  Until the segment is there every opening halts by name (LostSegment,
          CheckpointLost), so that nobody can write into a log that is half made.
@@ -11,6 +12,7 @@ NOT HERE What is known of the lost log: lake/from_lake.py.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,9 +22,12 @@ from headwater.clock import Clock, Entropy
 from headwater.errors import InvalidRequest
 from headwater.frames.segment_header import SegmentHeader
 from headwater.ids import Lsn
+from headwater.log.chain import ChainEnd
 from headwater.log.file_actions import create_segment
 from headwater.log.index import partition_key
+from headwater.log.manifest import Manifest, pack_manifest
 from headwater.log.segments import LogPlace
+from headwater.log.slots import TRIM, WINDOW, pack_slot, slot_name
 from headwater.metadata.checkpoint import Checkpoint, CheckpointKind, Checkpoints
 from headwater.metadata.journal import open_journal
 from headwater.metadata.operations import (
@@ -39,6 +44,7 @@ from headwater.metadata.operations import (
 from headwater.metadata.shard_state import Committed, ShardState
 from headwater.metrics import LogCounters
 from headwater.settings import Settings
+from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.files import Files
 from headwater.topics.shard import CHECKPOINTS
 
@@ -89,7 +95,6 @@ def begin_log(files: Files, beginning: Beginning, *, settings: Settings, clock: 
         for start in range(0, len(operations), OPERATIONS_PER_WRITE):
             journal.append(operations[start : start + OPERATIONS_PER_WRITE])
         journal.checkpoint()
-    files.make_directory(LOG)
     header = SegmentHeader(
         log_id=beginning.log_id,
         salt=entropy(8),
@@ -98,8 +103,27 @@ def begin_log(files: Files, beginning: Beginning, *, settings: Settings, clock: 
         epoch=1,
         created_us=max(clock.now_us(), beginning.time_us),
     )
+    if isinstance(files, BucketFiles):
+        _begin_in_bucket(files, header)
+        return
+    files.make_directory(LOG)
     _, file = create_segment(LogPlace(files, LOG, settings.log, LogCounters()), header, lambda sync: sync())
     file.close()
+
+
+def _begin_in_bucket(files: BucketFiles, header: SegmentHeader) -> None:
+    """The same as slots: one that opens the segment, and `trim`, with which the log is there."""
+    manifest = Manifest(header.log_id, WINDOW, end=ChainEnd(header.first_lsn, header.prev, 0, 0))
+    for name, data in (
+        (slot_name(manifest.next), pack_slot(dataclasses.replace(header, slot=manifest.next), ())),
+        (TRIM, pack_manifest(manifest)),
+    ):
+        file = files.create(f"{LOG}/{name}")
+        try:
+            file.append([data])
+            file.sync_all()
+        finally:
+            file.close()
 
 
 def _operations(beginning: Beginning) -> Iterator[Operation]:

@@ -80,7 +80,8 @@ def describe_groups(engine: Engine) -> list[GroupDescription]:
     topics = engine.metadata().topics
     following = engine.shard.next_offsets()
     found = []
-    for (group, number), committed in sorted(engine.shard.state().groups.items()):
+    groups = engine.shard.look(lambda state: {name: dict(each) for name, each in state.groups.items()})
+    for (group, number), committed in sorted(groups.items()):
         topic = topics.get(number)
         if topic is None:
             continue
@@ -104,7 +105,7 @@ def describe_groups(engine: Engine) -> list[GroupDescription]:
 def describe(engine: Engine, directory: str) -> Status:
     """Everything at a glance."""
     log = engine.shard.log
-    state = engine.shard.state()
+    producers = engine.shard.look(lambda state: len(state.producers))
     metadata = engine.metadata()
     segments = log.segments()
     report = log.recovery_report
@@ -123,7 +124,7 @@ def describe(engine: Engine, directory: str) -> Status:
         journal_remaining=engine.journal.remaining_capacity,
         topics=describe_topics(engine),
         groups=describe_groups(engine),
-        producers=len(state.producers),
+        producers=producers,
         sources=engine.source_positions(),
         deleted_topics=len(metadata.deleted),
         notes=_notes(engine),

@@ -46,7 +46,7 @@ from headwater.topics.consumer import Consumer
 from headwater.topics.groups import Generation, GroupCoordinator
 from headwater.topics.names import REJECTED_SUFFIX, checked_name, rejected_name
 from headwater.topics.older import OlderRows, is_read_from_its_table
-from headwater.topics.opening import open_recovered
+from headwater.topics.opening import claim_both, open_recovered
 from headwater.topics.positions import time_of
 from headwater.topics.reading import (
     OlderPart,
@@ -70,6 +70,7 @@ from headwater.topics.requests import (
     group_offsets,
 )
 from headwater.topics.retention import NOTHING_LANDED, ClockCaution, Landings
+from headwater.topics.schema_objects import journaled
 from headwater.topics.shard import Shard
 from headwater.topics.told import appended, committed_transaction, source_position
 from headwater.topics.topic import NewTopic, plan_alteration, plan_topics
@@ -169,14 +170,13 @@ class Engine:
         return self._claimed
 
     def claim(self) -> None:
-        """Become the owner: of the journal, then of the log."""
+        """Become the owner, of the journal and of the log."""
         self._check_open()
         if self._claimed:
             return
         with self._owning:
             try:
-                self.journal.claim()
-                self.shard.claim()
+                claim_both(self.journal, self.shard)
             except LogLocked as error:
                 raise self._locked(error) from error
             if not self._claimed:
@@ -185,7 +185,9 @@ class Engine:
 
     def _locked(self, error: LogLocked) -> LogLocked:
         """Who has it, in the words of whoever opened it here."""
-        holder = str(error.facts.get("holder", ""))
+        if "holder" not in error.facts:
+            return error
+        holder = str(error.facts["holder"])
         pid = holder.removeprefix("pid ")
         if pid == str(os.getpid()):
             message = "this process has it open already, and writes there: use that Log, or close it"
@@ -206,7 +208,7 @@ class Engine:
                 # Planned once more as the owner: another process may have made some of them before this one claimed.
                 self.claim()
                 operations = self._plan(wanted)
-            state = self.journal.append(operations) if operations else self.metadata()
+            state = journaled(self._files, self.journal, operations) if operations else self.metadata()
         return [state.topics[state.numbers[each.name]] for each in wanted]
 
     def _plan(self, wanted: Sequence[NewTopic]) -> Sequence[Operation]:
@@ -223,7 +225,7 @@ class Engine:
         with self._changing:
             self.claim()
             operations = plan_alteration(self.topic_numbered(number), **changes)
-            state = self.journal.append(operations) if operations else self.metadata()
+            state = journaled(self._files, self.journal, operations) if operations else self.metadata()
             return state.topics[number]
 
     def delete_topic(self, name: str, *, force: bool = False) -> None:
@@ -422,7 +424,8 @@ class Engine:
 
     def source_positions(self) -> dict[str, SourcePosition]:
         self._check_open()
-        return {name: source_position(each) for name, each in sorted(self.shard.state().sources.items())}
+        sources = self.shard.look(lambda state: dict(state.sources))
+        return {name: source_position(each) for name, each in sorted(sources.items())}
 
     # Reading -----------------------------------------------------------------------------------
 

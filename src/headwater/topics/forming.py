@@ -1,7 +1,7 @@
 """How requests become the writes of one commit: checked in order, numbered, joined.
 
 All of it happens under the baton, in one critical section with the commit itself, so that what is checked here is
-still true when the rows are durable:
+still true when the rows are durable (and nobody is told before all is that it was judged by):
 
     the topic is there · the producer's epoch and sequence · the idempotency key · `expect_offset` ·
     the generation of each group offset
@@ -146,7 +146,7 @@ class Forming:
         return self._finish(writes, sequencer)
 
     def committed(self, writes: Sequence[FormedWrite], receipts: Sequence[Receipt]) -> None:
-        """They are durable: take what they say into the state."""
+        """They are durable, or will be before anybody is told of what follows: take what they say into the state."""
         self._schemas_in_segment |= self._schemas_in_commit
         state = self.state
         for write, receipt in zip(writes, receipts, strict=True):

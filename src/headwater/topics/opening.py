@@ -50,6 +50,15 @@ def open_recovered(
         raise
 
 
+def claim_both(journal: Journal, shard: Shard) -> None:
+    """Become the owner of both.  On a disk the journal's lock is the first; on a store the log has the sign of life
+    that tells whether its owner is to be left alone, so it comes before anything is taken from that owner."""
+    if shard.log.is_on_a_store:
+        shard.log.claim()
+    journal.claim()
+    shard.claim()
+
+
 def _was_left_open(log: FrameLog) -> bool:
     report = log.recovery_report
     return report.segments > 0 and not report.clean

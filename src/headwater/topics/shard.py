@@ -1,7 +1,8 @@
 """A shard: the log, the state that is folded from it, and the checkpoints that bound the fold.
 
     opening     the newest checkpoint that the log continues, and the frames after it; nothing before it is read
-    owning      the state is kept current by every commit, under the baton
+    owning      the state is kept current by every commit, under the baton; where several are in flight it is ahead
+                of what is durable, and is looked at (`look`) when nothing is
     a checkpoint is made at every roll, after `shard_checkpoint_bytes`, and when the log is closed
 
 PROMISE  A checkpoint equals the fold of the log at its LSN, whoever folds it (V10).  It is never a source: with no
@@ -16,6 +17,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headwater.clock import Clock, Entropy
 from headwater.errors import (
@@ -23,6 +25,7 @@ from headwater.errors import (
     Closed,
     CorruptData,
     DamagedLog,
+    Fenced,
     Forgotten,
     LostSegment,
     MetadataBehindLog,
@@ -47,7 +50,11 @@ from headwater.topics.forming import JOINED_BYTES_MAX, CheckLease, Forming
 
 logger = logging.getLogger("headwater.topics")
 
+T = TypeVar("T")
+
 CHECKPOINTS = "checkpoints"
+_NOT_NOW = (Unavailable, OutcomeUnknown, Poisoned, Fenced, Closed)
+"""Why a checkpoint cannot be made, while the rows that it would follow are safe."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,17 @@ class Shard:
         )
 
     # The state -------------------------------------------------------------------------------
+
+    def look(self, find: Callable[[ShardState], T]) -> T:
+        """What `find` finds in the state, of which all is durable; not under the baton."""
+        if self._live and self.log.pipelined:
+            try:
+                return self.log.exclusively(lambda: find(self._state))
+            except (Poisoned, Fenced):
+                # What this owner knows is ahead of the log for good: it reads on as any other reader.
+                with self._looking:
+                    self._loaded = self._live = False
+        return find(self.state())
 
     def state(self) -> ShardState:
         """The state now: the owner's own, or folded up to what is durable."""
@@ -316,7 +334,7 @@ class Shard:
             return
         try:
             self._checkpoint()
-        except (Unavailable, OutcomeUnknown, Poisoned, Closed) as error:
+        except _NOT_NOW as error:
             logger.warning("the shard's checkpoint was not made: %s", error)
         finally:
             self._checkpointing.release()
@@ -383,7 +401,7 @@ class Shard:
         try:
             if self._live:
                 self.checkpoint()
-        except (Unavailable, OutcomeUnknown, Poisoned, Closed) as error:
+        except _NOT_NOW as error:
             # Nothing depends on it: the older checkpoints stand, and the next opening folds a little more.
             logger.warning("no checkpoint at the close: %s", error)
         finally:

@@ -12,6 +12,7 @@ import pytest
 
 from headwater.cli.advice import ADVICE
 from headwater.cli.exit_codes import ExitCode
+from headwater.log.object_verify import ObjectFinding, ObjectNote
 from headwater.log.verify import FindingName, NoteName
 from headwater.metadata.fold_check import MetadataFinding
 from tests.unit.cli.logs import (
@@ -237,4 +238,5 @@ def test_a_name_with_escapes_in_it_cannot_write_on_the_terminal(data: Path) -> N
 
 
 def test_every_finding_and_note_has_its_advice() -> None:
-    assert set(ADVICE) == set(FindingName) | set(MetadataFinding) | set(NoteName)
+    of_buckets = set(ObjectFinding) | set(ObjectNote)
+    assert set(ADVICE) == set(FindingName) | set(MetadataFinding) | set(NoteName) | of_buckets

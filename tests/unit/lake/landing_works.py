@@ -134,8 +134,8 @@ def planned_for(
             )
             for number in planned.topics
         )
-        for segment, runs in source.runs(planned, planned.item_bytes):
-            works.append(LandWork(source.directory, segment, runs, source.shard, topics))
+        for segment, runs, slots in source.runs(planned, planned.item_bytes):
+            works.append(LandWork(source.directory, segment, runs, source.shard, topics, slots))
     return Planned(plan, works)
 
 

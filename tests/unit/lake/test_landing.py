@@ -103,7 +103,7 @@ def test_a_log_in_memory_cannot_be_landed() -> None:
     with hw.open(":memory:", settings=SMALL) as log:
         log.topic("a", ROW, table="lake.a").append(rows(1))
 
-        with pytest.raises(InvalidRequest, match="only a log on a disk can be landed"):
+        with pytest.raises(InvalidRequest, match="only a log on a disk or in a bucket can be landed"):
             log.land()
         assert log.status().landing[0].lag_rows == 1
 

@@ -102,9 +102,9 @@ def test_the_runs_of_a_range_hold_every_frame_of_it_once_and_no_other(
     items = made.source.runs(planned, item_bytes)
 
     frames = made.frames(info.name)
-    inside = [frame for _, runs in items for each in covered(frames, runs) for frame in each]
+    inside = [frame for _, runs, _ in items for each in covered(frames, runs) for frame in each]
     assert [frame.lsn for frame in inside] == list(range(first + 1, last + 1))
-    assert {name for name, _ in items} == {info.name}
+    assert {name for name, _, _ in items} == {info.name}
 
 
 @settings(max_examples=60, deadline=None)
@@ -123,7 +123,7 @@ def test_the_runs_by_index_hold_every_wanted_frame_once_and_only_what_lies_close
     items = made.source.runs(planned, item_bytes)
 
     frames = made.frames(info.name)
-    runs = [run for _, item in items for run in covered(frames, item)]
+    runs = [run for _, item, _ in items for run in covered(frames, item)]
     inside = [frame for run in runs for frame in run]
     assert [frame.lsn for frame in inside if is_wanted(frame.header, planned)] == [
         frame.lsn for frame in frames if is_wanted(frame.header, planned)
@@ -136,7 +136,7 @@ def test_the_runs_by_index_hold_every_wanted_frame_once_and_only_what_lies_close
         assert (wanted[0], wanted[-1]) == (run[0], run[-1])
         gaps = [after.position - before.position for before, after in pairwise(wanted)]
         assert all(gap <= RUN_GAP_BYTES for gap in gaps)
-    for _, item in items[:-1]:
+    for _, item, _ in items[:-1]:
         assert sum(end - start for start, end in item) >= item_bytes
 
 
@@ -154,7 +154,7 @@ def test_a_whole_plan_reads_every_row_that_is_not_landed_once(
     read = [
         (frame.lsn, frame.header.topic_number)
         for planned in plan.ranges
-        for name, runs in source.runs(planned, planned.item_bytes)
+        for name, runs, _ in source.runs(planned, planned.item_bytes)
         for run in covered(made.frames(name), runs)
         for frame in run
         if is_wanted(frame.header, planned) and frame.lsn > landed[frame.header.topic_number]
@@ -174,7 +174,7 @@ def test_the_items_of_a_range_are_about_equal_and_about_as_large_as_asked(item_b
     (info,) = made.source.segments()
     planned = PlannedRange(info.name, 0, info.last_lsn, (1,), False, info.bytes, item_bytes)
 
-    sizes = [end - start for _, ((start, end),) in made.source.runs(planned, item_bytes)]
+    sizes = [end - start for _, ((start, end),), _ in made.source.runs(planned, item_bytes)]
 
     frame_bytes = made.frames(info.name)[-1].header.frame_size
     assert max(sizes) - min(sizes) <= 2 * frame_bytes
@@ -189,7 +189,7 @@ def test_a_frame_that_is_larger_than_an_item_is_an_item() -> None:
 
     items = made.source.runs(planned, 10_000)
 
-    assert [len(run) for _, runs in items for run in covered(made.frames(info.name), runs)] == [2, 2]
+    assert [len(run) for _, runs, _ in items for run in covered(made.frames(info.name), runs)] == [2, 2]
 
 
 def test_a_topic_without_a_frame_in_the_range_has_no_runs() -> None:
@@ -206,7 +206,7 @@ def test_a_range_that_a_rewrite_has_moved_to_another_file_is_found_there() -> No
     planned = PlannedRange(names[0], 0, 4, (1,), False, 1, 10**9)
     rewrite_segment(log, names[0], lambda header, body: REMOVE if header.lsn == 3 else KEEP, reason=GapReason.DRAINED)
 
-    ((name, runs),) = source_of(log).runs(planned, 10**9)
+    ((name, runs, _),) = source_of(log).runs(planned, 10**9)
 
     assert name != names[0]
     inside = [frame.lsn for run in covered(stored_in(files, f"log/{name}"), runs) for frame in run]

@@ -6,7 +6,6 @@ Every wait has a bound: a test that would hang says so after WAIT_S.
 from __future__ import annotations
 
 import errno
-import linecache
 import logging
 import os
 import signal
@@ -41,47 +40,17 @@ from headwater.log.mark import read_mark
 from headwater.log.writer import FormedWrite, Request, Sequencer, Writer, each_alone
 from headwater.storage.disk import DiskFiles
 from headwater.storage.simulated import SimulatedFiles
+from tests.unit.log.callers import (
+    Threads,
+    interrupts,
+    needs_main_thread,
+    no_place_for_an_interrupt,
+    queued,
+    until,
+)
 from tests.unit.log.small_logs import SETTINGS, WAIT_S, World, cut, record, rows, segment_names, simulated, stored
 
 DRAFT_BYTES = rows(1).frame_size
-
-
-def until(what: str, true: Callable[[], bool]) -> None:
-    """Wait until this is so."""
-    deadline = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.001)
-
-
-class Threads:
-    """Calls in threads of their own, and what came of each."""
-
-    def __init__(self) -> None:
-        self._threads: list[threading.Thread] = []
-        self.results: dict[int, Any] = {}
-        self.errors: dict[int, BaseException] = {}
-
-    def start(self, act: Callable[[], Any]) -> int:
-        number = len(self._threads)
-
-        def run() -> None:
-            try:
-                self.results[number] = act()
-            except BaseException as error:
-                self.errors[number] = error
-                if not isinstance(error, (Exception, KeyboardInterrupt)):
-                    raise
-
-        thread = threading.Thread(target=run, name=f"caller {number}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-        return number
-
-    def join(self, why: str = "") -> None:
-        for thread in self._threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive(), f"{thread.name} hangs {why}"
 
 
 class Gate:
@@ -106,19 +75,10 @@ class Gate:
         self._open.set()
 
 
-def queued(log: FrameLog) -> int:
-    return len(log._writer._queue)
-
-
 @pytest.fixture(autouse=True)
 def interrupts_arrive() -> Iterator[None]:
-    """A shell that starts its children in the background lets them ignore SIGINT, and Python with them."""
-    if threading.current_thread() is not threading.main_thread():
+    with interrupts():
         yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -518,11 +478,6 @@ def check_it_goes_on(log: FrameLog, why: str = "") -> None:
         assert isinstance(error, Poisoned), error
 
 
-needs_main_thread = pytest.mark.skipif(
-    threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread only"
-)
-
-
 @needs_main_thread
 def test_a_caller_interrupted_while_it_waits_leaves_its_request_to_the_others(stage: Stage) -> None:
     _, _, log, threads = stage
@@ -607,12 +562,6 @@ def test_a_caller_interrupted_just_as_it_got_the_baton_leads_and_passes_it_on(st
 WATCHED = {
     method.__code__ for method in (Writer.append, Writer._wait_for, Writer._enqueue, Request.wait, Request.answer)
 }
-
-
-def no_place_for_an_interrupt(frame: FrameType) -> bool:
-    """Between taking a lock and noting it down, and on the way out of a `with`, Python itself would lose the lock."""
-    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-    return text == "request.leads = True" or text.startswith("with ")
 
 
 def interrupted_append(number: int, *, baton_is_free: bool) -> str:

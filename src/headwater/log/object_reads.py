@@ -1,0 +1,207 @@
+"""Reading a log on an object store: what an owner and a reader anywhere have in common.
+
+    trim       where the walk begins, and the segments before it; read when the log is opened, and when nothing new
+               is found, because what is not there may have been merged and deleted
+    slots      from there on, one after the other, up to the first that is not there
+
+PROMISE  As on files: readers see whole, durable writes only, in LSN order, and never wait for the owner.
+         What a reader sees is exact: a slot that is there is durable, and the first that is not is the log's end.
+REQUESTS Opening: trim, the index of the last segment before the walk, and a request a slot, PREFETCH of them side by
+         side.  Looking again: one for each new slot, one for the first that is not there, one for trim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from headwater.errors import CorruptData, DamagedLog, Halted, Unavailable
+from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
+from headwater.ids import Lsn
+from headwater.log.asks import Asking, T, Waits, carry_out
+from headwater.log.file_reads import FileReads, View
+from headwater.log.index import PlacedSegment
+from headwater.log.manifest import Manifest
+from headwater.log.opened_segment import pack_slots
+from headwater.log.recovery import RecoveryReport
+from headwater.log.segments import LogPlace, Segment, lost, next_offsets_after
+from headwater.log.slot_segment import SlotSegment, bucket_of, kept_segment, slots_of
+from headwater.log.slots import slot_name
+from headwater.log.takeover import read_trim
+from headwater.log.walk import Walk
+from headwater.storage.objects import Objects, StoreUnsure
+
+PREFETCH = 8
+_WALKS_MAX = 20
+
+
+class ObjectReads(FileReads):
+    """The reading half of ObjectDevice."""
+
+    def __init__(self, place: LogPlace, log_start: Callable[[], int]) -> None:
+        super().__init__(place, log_start)
+        self._bucket = bucket_of(place)
+        self._objects: Objects = self._bucket.objects
+        self._walk: Walk | None = None
+
+    def _asked(self, asking: Asking[T]) -> T:
+        """Carry it out, with patience for a store that does not answer."""
+        try:
+            return carry_out(asking, self._objects, Waits(self._bucket.pause).unsure)
+        except StoreUnsure as error:
+            self._place.counters.io_errors += 1
+            raise Unavailable(f"the store does not answer: {error}", where=self._objects.url) from error
+
+    # Reading what is there -------------------------------------------------------------------
+
+    def recover(self, *, undamaged_part: bool = False) -> RecoveryReport:
+        """Read trim and walk.  With `undamaged_part` a halted log shows what lies before the damage."""
+        with self._looking:
+            self._walk = None
+            found = self._asked(read_trim(self._place.directory))
+            if found is None:
+                if self._log_start() > 1:
+                    raise lost(1, self._log_start())
+                self._show(View((), Lsn(0), 0))
+                self.report = RecoveryReport(verdict="no log yet", clean=True)
+                return self.report
+            walk, kept = self._begin_walk(*found)
+            halt: Halted | None = None
+            try:
+                self._check_start(walk.manifest)
+                walk, kept = self._walk_to_the_end(walk, kept)
+            except (Halted, CorruptData) as error:
+                if not undamaged_part:
+                    raise
+                halt = error if isinstance(error, Halted) else DamagedLog(error.message, **error.facts)
+            self._halted = halt
+            self._show_walk(walk, kept)
+            self._walk = walk if halt is None else None
+            view = self._view
+            self.report = RecoveryReport(
+                verdict=halt.message if halt is not None else "read to its end",
+                log_id=walk.manifest.log_id.hex(),
+                segments=len(view.segments),
+                first_lsn=view.segments[0].first_lsn if view.segments else 0,
+                last_lsn=view.durable_lsn,
+                durable_lsn=view.durable_lsn,
+                epoch=walk.epoch,
+                clean=True,
+            )
+            return self.report
+
+    def _begin_walk(self, manifest: Manifest, etag: str) -> tuple[Walk, list[Segment]]:
+        kept = [kept_segment(self._place, each) for each in manifest.segments]
+        return Walk(manifest, etag, self._offsets_before(manifest, kept)), kept
+
+    def _offsets_before(self, manifest: Manifest, kept: Sequence[Segment]) -> Mapping[int, int]:
+        """Every partition's next offset where the walk begins."""
+        if kept:
+            return next_offsets_after(list(kept), len(kept))
+        if manifest.base is None:
+            return {}
+        offsets = kept_segment(self._place, manifest.base).read_next_offsets()
+        if offsets is None:
+            raise DamagedLog(
+                "the index of the last segment that was let go of cannot be read, and it alone knows the offsets of "
+                "rows that were forgotten: put it back from a copy",
+                index=kept_segment(self._place, manifest.base).name.index,
+            )
+        return offsets
+
+    def _check_start(self, manifest: Manifest) -> None:
+        first_lsn = manifest.segments[0].first_lsn if manifest.segments else manifest.end.next_lsn
+        log_start = self._log_start()
+        if first_lsn > max(log_start, 1):
+            raise lost(log_start, first_lsn - 1)
+
+    def _walk_to_the_end(self, walk: Walk, kept: list[Segment]) -> tuple[Walk, list[Segment]]:
+        """Walk until trim is the same after the walk as before it: what is not there may have been merged and deleted,
+        and a fence in a deleted slot is none."""
+        for _ in range(_WALKS_MAX):
+            damage: Halted | CorruptData | None = None
+            try:
+                self._walk_on(walk)
+            except (Halted, CorruptData) as error:
+                damage = error
+            found = self._asked(read_trim(self._place.directory))
+            if found is not None and found[1] == walk.etag:
+                if damage is not None:
+                    raise damage
+                return walk, kept
+            if found is None:
+                raise lost(1, walk.end.next_lsn - 1)
+            walk, kept = self._begin_walk(*found)
+        raise Unavailable("the log's trim object changes faster than it can be followed: try again")
+
+    def _walk_on(self, walk: Walk) -> None:
+        """Take in every slot that is there."""
+        ahead = 1
+        while True:
+            for data in self._slots_from(walk.next_slot, ahead):
+                if data is None:
+                    return
+                expected = walk.next_slot + 1
+                walk.add(data)
+                if walk.next_slot != expected:
+                    # After a fence the slots that were asked for ahead are void.
+                    break
+            ahead = PREFETCH if self._bucket.threads else 1
+
+    def _slots_from(self, slot: int, count: int) -> list[bytes | None]:
+        names = [f"{self._place.directory}/{slot_name(slot + each)}" for each in range(count)]
+        if count == 1:
+            return [self._slot(names[0])]
+        with ThreadPoolExecutor(count, thread_name_prefix="headwater-walk") as together:
+            return list(together.map(self._slot, names))
+
+    def _slot(self, name: str) -> bytes | None:
+        try:
+            return self._bucket.patience.ask(lambda: self._objects.get(name)).data
+        except FileNotFoundError:
+            return None
+
+    def _show_walk(self, walk: Walk, kept: Sequence[Segment]) -> None:
+        segments = [*kept, *self._segments_on(walk)]
+        position = walk.runs[-1].size if walk.runs else (kept[-1].size if kept else SEGMENT_FRAME_BYTES)
+        self._show(View(tuple(segments), Lsn(walk.end.next_lsn - 1), position))
+
+    def _segments_on(self, walk: Walk) -> list[Segment]:
+        segments: list[Segment] = []
+        shown = {segment.run: segment for segment in self._view.segments if isinstance(segment, SlotSegment)}
+        for run in walk.runs:
+            segment = shown.get(run)
+            if segment is None:
+                segment = SlotSegment(self._place, run)
+                segment.set_index(run.index)
+            segment.seal(run.end, run.size)
+            segments.append(segment)
+        return segments
+
+    def _look_again(self) -> Lsn:
+        walk = self._walk
+        if self._halted is not None:
+            return self._view.durable_lsn
+        if walk is None:
+            self.recover()
+            return self._view.durable_lsn
+        # If this fails half-way, the walk has gone further than the View: then the next look begins anew.
+        self._walk = None
+        kept = [each for each in self._view.segments if not isinstance(each, SlotSegment)]
+        walk, kept = self._walk_to_the_end(walk, kept)
+        self._show_walk(walk, kept)
+        self._walk = walk
+        return self._view.durable_lsn
+
+    # For plans -------------------------------------------------------------------------------
+
+    def placed(self, first_lsn: Lsn) -> PlacedSegment:
+        """The segment that holds this LSN, with the slots in which it lies."""
+
+        def look(view: View) -> PlacedSegment:
+            number = self._number_of(view, first_lsn)
+            segment = view.segments[number]
+            end = view.position if segment is view.segments[-1] else segment.size
+            return PlacedSegment(str(segment.name), self._index(view, number), end, pack_slots(slots_of(segment)))
+
+        return self._looked_up(look)
