@@ -44,7 +44,7 @@ def run(quick: bool) -> Report:
     rounds = 3 if quick else 9
     appends = 8 if quick else 16
     singles = 20 if quick else 100
-    landed_rows = 200_000 if quick else 1_000_000
+    landed_rows = 700_000 if quick else 1_500_000
     figures: dict[str, float] = {}
     with place((4 if quick else 16) * GIB) as directory, store(directory / "store") as server:
         large, small = _rates(server, rounds, appends, singles, figures)
@@ -160,12 +160,13 @@ def _latency(server: Store, count: int, figures: dict[str, float]) -> None:
 
 
 def _landing(server: Store, directory: Path, rows: int, rounds: int, figures: dict[str, float]) -> float:
-    """Landing from the bucket, as a share of landing from disk."""
+    """Landing from the bucket, as a share of landing from disk.  The first round starts the processes, and is not
+    counted."""
     shares: list[float] = []
     rates: list[tuple[float, float]] = []
     places = (server.url("landing"), str(directory / "landing"))
     logs = [hw.open(where, catalog=_catalog(directory / f"lake{side}")) for side, where in enumerate(places)]
-    with closing(logs[0]), closing(logs[1]), closing(LocalProcesses()) as runner:
+    with closing(logs[0]), closing(logs[1]), closing(LocalProcesses(in_process_bytes_max=0)) as runner:
         for number in range(rounds + 1):
             name = f"t{number}"
             size = 0
@@ -178,7 +179,8 @@ def _landing(server: Store, directory: Path, rows: int, rounds: int, figures: di
                     topic.append(batch)
             seconds = [0.0, 0.0]
             for side in (0, 1) if number % 2 == 0 else (1, 0):
-                seconds[side] = _land(logs[side], name, runner, rows)
+                seconds[side], table_bytes = _land(logs[side], name, runner, rows)
+                figures["landing_table_bytes_per_byte"] = table_bytes / size
             if number:
                 shares.append(seconds[1] / seconds[0])
                 rates.append((size / seconds[0] / 1e6, size / seconds[1] / 1e6))
@@ -193,12 +195,12 @@ def _catalog(folder: Path) -> dict[str, str]:
     return {"name": "lake", "type": "sql", "uri": f"sqlite:///{folder}/lake.db", "warehouse": f"file://{folder}"}
 
 
-def _land(log: hw.Log, topic: str, runner: LocalProcesses, rows: int) -> float:
-    """The seconds of a landing without its reading back."""
+def _land(log: hw.Log, topic: str, runner: LocalProcesses, rows: int) -> tuple[float, int]:
+    """The seconds of a landing without its reading back, and the bytes of the files that it wrote."""
     assert log._lake is not None
     report = log._lake.land(log._engine, topic, runner=runner, verify="metadata")
     assert report.rows == rows, report
-    return report.seconds - report.verify_s
+    return report.seconds - report.verify_s, report.topics[0].bytes
 
 
 # Requests ---------------------------------------------------------------------------------------------------------
@@ -239,8 +241,7 @@ def _spell(own: BucketLog, topic: hw.Topic, rows: object, appends: int) -> Spell
     commits, rolls, slots = log.counters.commits, log.counters.rolls, own.slots()
     for _ in range(appends):
         topic.append(rows)
-    time.sleep(SETTLED_S)
-    after = own.counted()
+    after = _rested(own)
     asked = {name: value - getattr(before, name) for name, value in after.as_dict().items()}
     committed = log.counters.commits - commits
     return Spell(
@@ -251,6 +252,16 @@ def _spell(own: BucketLog, topic: hw.Topic, rows: object, appends: int) -> Spell
         slot_bytes=asked["bytes_put"] / committed,
         seconds=time.perf_counter() - begun,
     )
+
+
+def _rested(own: BucketLog) -> StoreCounters:
+    """What was asked for once nothing but the lease is asked for any more."""
+    while True:
+        before = own.counted()
+        time.sleep(SETTLED_S)
+        after = own.counted()
+        if (before.gets, before.lists, before.deletes) == (after.gets, after.lists, after.deletes):
+            return after
 
 
 def _small_objects(server: Store, rows: int, figures: dict[str, float]) -> float:
@@ -313,6 +324,7 @@ def _opening(server: Store, segments: int, figures: dict[str, float]) -> None:
             counted = own.counted()
             asked = counted.gets + counted.lists + counted.puts
     figures["opening_segments"] = segments
+    figures["trim_bytes_per_segment"] = server.objects_below("opening/log")["trim"] / segments
     figures["opening_first_row_ms"] = median(times) * 1000
     figures["opening_requests"] = asked
 

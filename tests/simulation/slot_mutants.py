@@ -1,9 +1,9 @@
 """The protocol of owners with one rule broken, to show that its schedules would notice: killed, or the suite is blind.
 
 HOW      As in mutants.py: a function is replaced in memory while the mutant lives, mostly by editing its source; an
-         edit that no longer fits fails loudly.  Rules that the protocol leaves to its user (which slots are deleted, how
-         far trim moves) are broken in the owners of slot_owner.py.
-KILLED   By a seed, if its schedule breaks a promise.
+         edit that no longer fits fails loudly.  Rules that the protocol leaves to its user (which slots are deleted,
+         how far trim moves) are broken in the owners of slot_owner.py.
+KILLED   By a seed, if its schedule breaks a promise; or by a play that is written down step by step (slot_plays.py).
 IN CI    Each runs until five seeds have killed it.
 
 Rules that no mutant here breaks, because another rule holds without them:
@@ -12,6 +12,7 @@ Rules that no mutant here breaks, because another rule holds without them:
     its own fence is recognised         a second fence after it is as good; it costs slots
     a claim gives up for a higher one   it would claim again, with a higher epoch: two that never give up fence each
                                         other out for long, and nothing is lost
+    its own swap is recognised          after a lost reply it finds its own epoch and token there, and swaps again
     nothing is issued once fenced       what is issued lands on void slots, and is not acknowledged
 """
 
@@ -26,6 +27,7 @@ from headwater.errors import HeadwaterError
 from headwater.log import slots, takeover, window
 from tests.simulation.patches import Patch, patched
 from tests.simulation.slot_owner import Owner
+from tests.simulation.slot_plays import a_commit_is_absorbed_and_its_slot_taken
 from tests.simulation.slot_schedules import SlotSchedule
 from tests.simulation.slot_world import Faults
 
@@ -38,6 +40,8 @@ class SlotMutant:
     what: str
     apply: Callable[[Patch], None]
     mood: Mapping[str, Any] = field(default_factory=dict)
+    play: Callable[[], None] | None = None
+    """The play by hand that notices it; none where schedules do."""
 
     def __call__(self) -> AbstractContextManager[None]:
         return patched(self.apply)
@@ -47,7 +51,10 @@ def kills(mutant: SlotMutant, seed: int) -> str | None:
     """What the seed notices while the mutant lives, or nothing."""
     with mutant():
         try:
-            SlotSchedule(seed, mood=mutant.mood).run()
+            if mutant.play is not None:
+                mutant.play()
+            else:
+                SlotSchedule(seed, mood=mutant.mood).run()
         except (AssertionError, HeadwaterError, LookupError, TypeError, ValueError) as error:
             # A mutant may break things in any way: what matters is that somebody notices.
             return f"{type(error).__name__}: {error}"
@@ -62,9 +69,9 @@ def _edit(name: str, what: str, owner: Any, function: str, *changes: tuple[str, 
 
 
 FAULTY = {"faults": Faults(0.05, 0.05, 0.02)}
-BUSY = {"claim_share": 0.5, "steps": 300, "slow_share": 0.1, "rolls": 0.25}
+BUSY = {"claim_share": 0.2, "steps": 300, "slow_share": 0.15, "cut_off_share": 0.5, "rolls": 0.3}
 
-# Those of the protocol's first model -----------------------------------------------------------------------------------
+# Those of the protocol's first model ---------------------------------------------------------------------------------
 
 _edit(
     "fences-are-deleted",
@@ -80,7 +87,10 @@ _edit(
     "a claim swaps trim on an etag that was read after its walk",
     takeover,
     "take_over",
-    ("        epoch = walk.end.epoch\n", "        manifest, etag = yield from read_trim(directory)\n        epoch = walk.end.epoch\n"),
+    (
+        "        epoch = walk.end.epoch\n",
+        "        manifest, etag = yield from read_trim(directory)\n        epoch = walk.end.epoch\n",
+    ),
     **BUSY,
 )
 _edit(
@@ -106,7 +116,7 @@ _edit(
     ("self._confirmed.add(slot)", "return [self._waiting.pop(slot)]"),
 )
 
-# Slots and windows -----------------------------------------------------------------------------------------------------
+# Slots and windows ---------------------------------------------------------------------------------------------------
 
 _edit(
     "one-void-slot-too-few",
@@ -130,7 +140,10 @@ _edit(
     "a slot that cannot be read back is taken for ours",
     window,
     "write_slot",
-    ("if isinstance(held, Found):\n                return held.data == data", "return not isinstance(held, Found) or held.data == data"),
+    (
+        "if isinstance(held, Found):\n                return held.data == data",
+        "return not isinstance(held, Found) or held.data == data",
+    ),
     **FAULTY,
 )
 _edit(
@@ -138,7 +151,10 @@ _edit(
     "a slot that cannot be read back is taken for another's",
     window,
     "write_slot",
-    ("if isinstance(held, Found):\n                return held.data == data", "return isinstance(held, Found) and held.data == data"),
+    (
+        "if isinstance(held, Found):\n                return held.data == data",
+        "return isinstance(held, Found) and held.data == data",
+    ),
     **FAULTY,
 )
 _edit(
@@ -149,17 +165,16 @@ _edit(
     ("if isinstance(reply, Done):", "if not isinstance(reply, Refused):"),
     **FAULTY,
 )
-_edit(
-    "foreign-is-fenced-for-sure",
-    "what is found in a slot that trim has passed is believed",
-    Owner,
-    "_look_at",
-    ("return takeover.still_walked(DIRECTORY, slot)", "yield from takeover.read_trim(DIRECTORY)\n    return True"),
-    **BUSY,
-    **FAULTY,
+MUTANTS.append(
+    SlotMutant(
+        "foreign-is-fenced-for-sure",
+        "what is found in a slot that trim has passed is believed",
+        lambda patch: patch.edit(takeover, "still_walked", ("found[0].next <= slot", "True")),
+        play=a_commit_is_absorbed_and_its_slot_taken,
+    )
 )
 
-# Claims ------------------------------------------------------------------------------------------------------------------
+# Claims --------------------------------------------------------------------------------------------------------------
 
 _edit(
     "fence-over-whatever-is-there",
@@ -173,7 +188,10 @@ _edit(
     "a fence without a reply is taken for put",
     takeover,
     "take_over",
-    ("if not isinstance(reply, Done):", "if not isinstance(reply, (Done, __import__('headwater.log.asks', fromlist=['Unsure']).Unsure)):"),
+    (
+        "if not isinstance(reply, Done):",
+        "if not isinstance(reply, (Done, __import__('headwater.log.asks', fromlist=['Unsure']).Unsure)):",
+    ),
     **FAULTY,
 )
 _edit(
@@ -203,30 +221,49 @@ _edit(
     "a swap that was refused is tried again on the etag that is there",
     takeover,
     "swap_trim",
-    ("return there.etag if there.data == data else None", "if there.data == data:\n                return there.etag\n            etag = there.etag"),
+    (
+        "return there.etag if there.data == data else None",
+        "if there.data == data:\n                return there.etag\n            etag = there.etag",
+    ),
 )
 _edit(
     "swap-unheard-is-done",
     "a swap without a reply is taken for done",
     takeover,
     "swap_trim",
-    ("if isinstance(reply, Done):\n            return reply.etag", "if isinstance(reply, Done):\n            return reply.etag\n        if not hasattr(reply, 'etag') and hasattr(reply, 'why'):\n            return etag"),
+    (
+        "        there = yield Get(name)\n",
+        "        if hasattr(reply, 'why'):\n            return etag\n        there = yield Get(name)\n",
+    ),
     **FAULTY,
 )
 _edit(
-    "own-swap-not-recognised",
-    "after a lost reply what is there is taken for another's, though it is ours",
+    "own-earlier-trim-is-anothers",
+    "an owner that finds the trim of its own earlier try says that it was fenced",
     takeover,
-    "swap_trim",
-    ("return there.etag if there.data == data else None", "return None"),
-    **FAULTY,
+    "move_trim",
+    ("if there is None or (there[0].epoch, there[0].token) != (manifest.epoch, manifest.token):", "if True:"),
+    rolls=0.3,
+    steps=300,
+    act_share=0.45,
+    faults=Faults(0.1, 0.02, 0.02),
+)
+_edit(
+    "trim-put-over-anothers",
+    "an owner puts its trim over whatever is there",
+    takeover,
+    "move_trim",
+    (" or (there[0].epoch, there[0].token) != (manifest.epoch, manifest.token)", ""),
 )
 _edit(
     "claimed-by-fence-alone",
     "a claim counts once its fence is there, whatever trim says",
     takeover,
     "take_over",
-    ("swapped = yield from swap_trim(directory, owned, etag)", "swapped = (yield from swap_trim(directory, owned, etag)) or etag"),
+    (
+        "swapped = yield from swap_trim(directory, owned, etag)",
+        "swapped = (yield from swap_trim(directory, owned, etag)) or etag",
+    ),
 )
 _edit(
     "begins-over-a-log",
@@ -241,14 +278,16 @@ _edit(
     Owner,
     "_new_token",
     ('return self.world.number().to_bytes(16, "big")', "return (self.name * 16).encode()"),
-    **FAULTY,
+    faults=Faults(0.0, 0.1, 0.0),
     owners=1,
-    claim_share=0.5,
-    death_share=0.06,
-    late_share=0.8,
+    readers=0,
+    window=2,
+    claim_share=0.9,
+    death_share=0.1,
+    late_share=1.0,
 )
 
-# Walks and trims ---------------------------------------------------------------------------------------------------------
+# Walks and trims -----------------------------------------------------------------------------------------------------
 
 _edit(
     "fences-believed-unread",
@@ -256,14 +295,6 @@ _edit(
     takeover,
     "walk_on",
     ("if says_fence(reply.data) and not (yield from still_walked(directory, walk.next_slot)):", "if False:"),
-    **BUSY,
-)
-_edit(
-    "trim-looked-at-before-the-fence",
-    "a fence is believed by a trim that was read before it",
-    takeover,
-    "still_walked",
-    ("found[0].next <= slot", "True"),
     **BUSY,
 )
 _edit(
@@ -279,7 +310,7 @@ _edit(
     "slots are deleted while trim still says that the walk begins with them",
     Owner,
     "absorb",
-    ("    self.trimming = True\n", "    self.trimming = True\n    self._delete(deleted)\n"),
+    ("    self.trimming = self", "    self._delete(deleted)\n    self.trimming = self"),
 )
 
 

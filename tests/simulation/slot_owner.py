@@ -130,7 +130,7 @@ class Owner(Actor):
         self.epoch = 0
         self.runs: list[Run] = []
         self.current: Run | None = None
-        self.trimming = False
+        self.trimming: Asking[str | None] | None = None
         self.last_acknowledged = 0
         self.window: window.Window[Commit] = window.Window(1, 1)
 
@@ -142,7 +142,9 @@ class Owner(Actor):
             self.claim()
         elif self.phase == "owning":
             draw = chance.random()
-            if draw < self._rolls:
+            if self.trimming is not None and draw < 0.25:
+                self.give_up_trim()
+            elif draw < self._rolls:
                 self.roll()
             elif draw < 3 * self._rolls and self.absorb():
                 return
@@ -184,7 +186,9 @@ class Owner(Actor):
             log_id = walk.manifest.log_id
             return packed_slot(world, log_id, at, walk.end, epoch, self.token, run, run.salt if run else salt)[0]
 
-        yield from takeover.begin(DIRECTORY, Manifest(self._own_log_id, world.window))
+        if not world.trims:
+            # As far as it can know there is no log yet; another may begin one at the same time.
+            yield from takeover.begin(DIRECTORY, Manifest(self._own_log_id, world.window))
         try:
             return (
                 yield from takeover.take_over(
@@ -292,7 +296,7 @@ class Owner(Actor):
 
     def absorb(self) -> bool:
         """Sealed segments leave the walk, if there are any."""
-        if self.trimming:
+        if self.trimming is not None:
             return False
         # Up to a slot that opens a segment, and is confirmed: no fence can lie before it that is not known here.
         count = sum(run.opens_at < self._confirmed_below() for run in self.runs[1:])
@@ -324,10 +328,17 @@ class Owner(Actor):
             segments=tuple(kept),
             end=absorbed[-1].end,
         )
-        self.trimming = True
+        self.trimming = self._moving(manifest)
         world.note(self.name, f"moves trim to slot {manifest.next}")
-        world.start(self, self._moving(manifest), lambda etag: self._moved(etag, manifest, deleted))
+        world.start(self, self.trimming, lambda etag: self._moved(etag, manifest, deleted))
         return True
+
+    def give_up_trim(self) -> None:
+        """It has waited long enough, and does not know whether trim has moved: it deletes nothing, and tries later."""
+        self.world.note(self.name, "gives up to move trim")
+        self.world.counts["trims given up"] += 1
+        self.world.drop(self, late_share=0.8, only=self.trimming)
+        self.trimming = None
 
     def _confirmed_below(self) -> int:
         return self.window.lowest_unconfirmed
@@ -342,7 +353,7 @@ class Owner(Actor):
             return None
 
     def _moved(self, etag: str | None, manifest: Manifest, deleted: list[int]) -> None:
-        self.trimming = False
+        self.trimming = None
         if etag is None:
             self.world.note(self.name, "finds trim another's")
             self.world.fenced_by(self.name, self.epoch)

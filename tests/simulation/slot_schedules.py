@@ -6,7 +6,8 @@ FAULTS   At every request: the reply is lost, it is applied later, or never, als
 HOLDS    After every step: O1 to O6 of docs/objects.md.  One history: whatever a reader, a claim or a merged segment
          shows is the log's; what was acknowledged is in it, once, in order; epochs never fall, and have one owner; a
          commit of which somebody was told that it is not in the log never is.
-AT THE END  Without faults some owner gets the log and commits, and all that was acknowledged is read again.
+AT THE END  All that was acknowledged is read again; and, of one schedule in four, without faults some owner gets the
+         log and commits.
 SEED     Decides over everything: python -m tests.simulation.slot_schedules --seed N --trace
 """
 
@@ -29,6 +30,8 @@ from tests.simulation.slot_world import DIRECTORY, Faults, SlotWorld, Violation
 
 SETTLING_STEPS_MAX = 3_000
 COMMITS_AT_THE_END = 3
+SETTLED_OF = 4
+"""One schedule of so many is played on until somebody has the log; the others are read as they were left."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Mood:
             window=chance.choice((1, 2, 3, 3, 3, 8)),
             owners=chance.choice((2, 2, 3)),
             readers=chance.choice((0, 1, 1)),
-            steps=chance.choice((80, 120, 200)),
+            steps=chance.choice((120, 180, 300)),
             faults=Faults(fault * chance.random(), fault * chance.random(), fault * chance.random()),
             claim_share=chance.choice((0.02, 0.1, 0.4)),
             act_share=chance.choice((0.2, 0.3, 0.45)),
@@ -93,15 +96,17 @@ class SlotSchedule:
 
     def run(self) -> Counter[str]:
         try:
-            for self._step in range(self.mood.steps):
+            while self._step < self.mood.steps:
                 self._one()
-            self._settle()
+                self._step += 1
+            if self.seed % SETTLED_OF == 0:
+                self._settle()
             self._check_end()
         except HeadwaterError as error:
             raise Violation(f"somebody is told of damage, and there is none: {error!r}") from error
         return self.world.counts
 
-    # Steps -------------------------------------------------------------------------------------------------------------
+    # Steps -----------------------------------------------------------------------------------------------------------
 
     def _one(self) -> None:
         world, mood = self.world, self.mood
@@ -148,7 +153,7 @@ class SlotSchedule:
         actor.paused_until = self._step + self.world.chance.randint(10, 100)
         self.world.note(actor.name, f"is paused until step {actor.paused_until}")
 
-    # The end -----------------------------------------------------------------------------------------------------------
+    # The end ---------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Nothing fails any more: somebody owns the log, commits, and is answered."""
@@ -188,7 +193,9 @@ class SlotSchedule:
         while world.late:
             world.late_step()
         found = carry_out(takeover.read_trim(DIRECTORY), world.store, _never)
-        assert found is not None
+        if found is None:
+            assert not world.acknowledged
+            return
         manifest, etag = found
         walk = WatchedWalk(manifest, etag, world, "the last reader")
         if not carry_out(takeover.walk_on(DIRECTORY, walk), world.store, _never):
@@ -205,7 +212,7 @@ class SlotSchedule:
                 raise Violation(f"O3: LSN {lsn} was acknowledged and cannot be read")
         in_log = {entry.packed.content for entry in world.history.entries}
         if world.fenced & in_log:
-            raise Violation(f"somebody was told that {sorted(world.fenced & in_log)[0]!r} is not in the log: it is")
+            raise Violation(f"somebody was told that {min(world.fenced & in_log)!r} is not in the log: it is")
 
 
 def _never(_: object) -> None:

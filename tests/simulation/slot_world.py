@@ -143,6 +143,7 @@ class SlotWorld:
         self.sendings: list[Sending] = []
         self.late: list[Request] = []
         self.trims: list[Manifest] = []
+        self.deleted_to = 0
         self.forgotten_lsn = 0
         """The last LSN that an owner let go of, by a trim that took effect."""
         self.fenced: set[bytes] = set()
@@ -163,6 +164,7 @@ class SlotWorld:
     # Requests --------------------------------------------------------------------------------------------------------
 
     def start(self, actor: Any, asking: Asking[Any], on_end: Callable[[Any], None]) -> None:
+        """Somebody begins to ask."""
         sending = Sending(actor, asking, on_end)
         self._go_on(sending, None)
 
@@ -199,11 +201,11 @@ class SlotWorld:
             self.note("late", f"{request.verb} {request.name[4:]}")
             self.apply(request)
 
-    def drop(self, actor: Any, *, late_share: float) -> None:
-        """An actor stops waiting: what it had sent may still arrive."""
+    def drop(self, actor: Any, *, late_share: float, only: Asking[Any] | None = None) -> None:
+        """An actor stops waiting, for all or for one: what it had sent may still arrive."""
         kept = []
         for sending in self.sendings:
-            if sending.actor is not actor:
+            if sending.actor is not actor or (only is not None and sending.asking is not only):
                 kept.append(sending)
                 continue
             sending.asking.close()
@@ -218,9 +220,12 @@ class SlotWorld:
         verb = request.verb
         if verb == "get" or request._error is not None:
             return
+        if verb == "delete":
+            self._deleted(int(request.name[len(DIRECTORY) + 1 :]))
+            return
         if request.name == TRIM_NAME:
             self.trim_is(unpack_manifest(request.data))
-        elif verb != "delete":
+        else:
             while True:
                 held = self.store._held.get(f"{DIRECTORY}/{slot_name(self.history.next_slot)}")
                 if held is None:
@@ -243,6 +248,7 @@ class SlotWorld:
     def _go_on(self, sending: Sending, reply: Reply | None) -> None:
         if reply is not None:
             self.sendings.remove(sending)
+        question: Any
         try:
             question = sending.asking.send(reply)  # type: ignore[arg-type]
         except StopIteration as end:
@@ -259,18 +265,27 @@ class SlotWorld:
         elif isinstance(question, Put):
             sending.request = begin("put", question.name, question.data)
         else:
+            assert isinstance(question, Delete)
             sending.request = begin("delete", question.name)
         self.sendings.append(sending)
 
-    # What must hold ----------------------------------------------------------------------------------------------------
+    # What must hold --------------------------------------------------------------------------------------------------
+
+    def _deleted(self, slot: int) -> None:
+        if slot >= self.trims[-1].next:
+            raise Violation(f"O1: slot {slot} is deleted, and the walk begins at {self.trims[-1].next}")
+        self.deleted_to = max(self.deleted_to, slot)
 
     def trim_is(self, trim: Manifest) -> None:
         """`trim` has just become this."""
         history = self.history
         before = self.trims[-1] if self.trims else Manifest(trim.log_id, trim.window)
         self.trims.append(trim)
-        if trim.epoch < before.epoch or trim.next < before.next:
-            raise Violation(f"O2: trim falls: epoch {before.epoch} to {trim.epoch}, next {before.next} to {trim.next}")
+        if trim.epoch < before.epoch:
+            raise Violation(f"O2: trim's epoch falls from {before.epoch} to {trim.epoch}")
+        if trim.next < before.next and self.deleted_to >= trim.next:
+            # An owner may put another trim over its own of an earlier try, after which it has deleted nothing.
+            raise Violation(f"O1: trim falls from slot {before.next} to {trim.next}, and what lies between is deleted")
         if trim.epoch == before.epoch and trim.token != before.token:
             raise Violation(f"O2: two owners of epoch {trim.epoch} have written trim")
         if trim.epoch and history.epochs.get(trim.epoch) != trim.token:

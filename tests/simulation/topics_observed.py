@@ -205,8 +205,9 @@ def check_schemas(log: Log) -> None:
             raise Violation(f"LSN {header.lsn} has rows of {version}, which nothing before it in {segment} describes")
 
 
-def check_folds(log: Log, files: Files) -> None:
-    """V10: the live state, and every checkpoint, is what the log folds to; and every segment describes its rows."""
+def check_folds(log: Log, files: Files, *, older_may_stay: bool = False) -> None:
+    """V10: the live state, and every checkpoint, is what the log folds to; and every segment describes its rows.
+    Where lists are stale, a checkpoint may stay though the log does not go on from it any more."""
     check_schemas(log)
     shard = log._engine.shard
     segments = shard.log.segments()
@@ -219,6 +220,9 @@ def check_folds(log: Log, files: Files) -> None:
     for checkpoint in checkpoints:
         if state is None:
             # What lies before may be forgotten or drained: fold on from the older one.
+            state = ShardState.unpack(checkpoint.body)
+            continue
+        if older_may_stay and state.lsn + 1 < segments[0].first_lsn:
             state = ShardState.unpack(checkpoint.body)
             continue
         if any(each.generation for each in segments if each.first_lsn <= checkpoint.lsn and each.last_lsn > state.lsn):

@@ -37,6 +37,7 @@ from headwater.errors import (
 )
 from headwater.log.object_device import ObjectDevice
 from headwater.storage.bucket_files import BucketFiles
+from headwater.storage.objects import StoreUnsure
 from headwater.storage.simulated import SimulatedFiles
 from headwater.storage.simulated_store import Request, SimulatedStore, StoreFaults
 from headwater.topics.answers import CommittedTransaction
@@ -49,7 +50,7 @@ from tests.simulation.topics_steps import CUTTABLE, FAILING, STEPS, Steps
 
 T = TypeVar("T")
 
-CALLS_MAX = 30
+CALLS_MAX = 16
 STALE_S = 4.0
 FAULTS = (
     None,
@@ -128,7 +129,7 @@ class StoreSteps(Steps):
         self.owner = self._claimed()
         self.log = self.owner.log
         self.look()
-        check_folds(self.log, self.owner.files)
+        check_folds(self.log, self.owner.files, older_may_stay=True)
 
     def _claimed(self) -> Process:
         """Whoever owned it has closed it, or is silent for long enough, or is not asked."""
@@ -144,7 +145,14 @@ class StoreSteps(Steps):
             process.log._engine.claim()
             return process
         process = self.start()
-        process.log._engine.claim()
+        try:
+            process.log._engine.claim()
+        except LogLocked:
+            if self.store.faults is None:
+                raise
+            # The lease was to be given up, and the store did not hear of it.
+            self.clock.advance(STALE_S)
+            process.log._engine.claim()
         return process
 
     def _own_store(self) -> StoreProcess:
@@ -245,7 +253,7 @@ class StoreSteps(Steps):
             self.note("the keeper of a fenced process works")
             try:
                 _keep(self.pick(self.fenced).log)
-            except (Fenced, Poisoned):
+            except (Fenced, Closed):
                 self.counts.fenced += 1
 
     def rival_is_refused(self) -> None:
@@ -256,7 +264,7 @@ class StoreSteps(Steps):
 
     def check_fold(self) -> None:
         assert self.owner is not None
-        check_folds(self.log, self.owner.files)
+        check_folds(self.log, self.owner.files, older_may_stay=True)
 
     # Steps that do not end as they should -----------------------------------------------------
 
@@ -309,6 +317,8 @@ class StoreSteps(Steps):
             self._after_a_kill()
             raise Cut
         if self._at_takeover is not None:
+            assert self.owner is not None
+            self.log = self.owner.log
             self._judge_taken_over(result, error)
             raise Cut
         if error is None and not self._is_poisoned():
@@ -332,8 +342,10 @@ class StoreSteps(Steps):
         try:
             engine.journal.log.device.claim()
             engine.shard.log.device.claim()
-        except (Poisoned, OutcomeUnknown):
+        except Poisoned:
             return True
+        except Closed:
+            return False
         return False
 
     def _rival_takes_over(self) -> None:
@@ -342,11 +354,13 @@ class StoreSteps(Steps):
         self._leave()
         self.model.open = self._stages
         variants = self.model.variants()
-        self._at_takeover = None
+        mine = self.log
         self.open()
         observed = observe(self.log)
         reached = not self._stages or any(each.difference(observed) is None for each in variants[1:])
         self._at_takeover = (self._fence_lsn, reached)
+        # The step goes on where it began.
+        self.log = mine
 
     _fence_lsn = 0
     """The last LSN that the present owner found when it claimed the log."""
@@ -389,9 +403,11 @@ class StoreSteps(Steps):
 def _keep(log: Log) -> None:
     for device in (log._engine.journal.log.device, log._engine.shard.log.device):
         assert isinstance(device, ObjectDevice)
-        owner = device._owned()
-        owner.keeper.renew()
-        owner.keeper.absorb()
+        try:
+            device.keep()
+        except (StoreUnsure, Unavailable):
+            # As the thread does: another time.
+            continue
 
 
 def _answers(result: Any) -> list[Any]:
@@ -423,7 +439,7 @@ def any_step(life: StoreSteps) -> None:
     if draw >= 30:
         getattr(life, life.pick(_WEIGHTED))()
         return
-    calls = life.draw.below(CALLS_MAX) if life.often(40) else life.draw.below(4)
+    calls = life.draw.below(CALLS_MAX) if life.often(30) else life.draw.below(4)
     if draw < 12:
         life.cut(getattr(life, life.pick(_CUTTABLE)), calls)
     elif draw < 24:

@@ -185,7 +185,9 @@ def parts(scale: float) -> dict[str, Callable[[], Result]]:
             {"HEADWATER_VIEW_REAL": scaled(1_000), "HEADWATER_VIEW_CUTS": scaled(5_000)},
             workers=PROCESSES,
         ),
-        "objects-minio": lambda: _pytest("objects-minio", "tests/contract/test_objects.py", {"HEADWATER_MINIO": 1}),
+        "contract-minio": lambda: _pytest(
+            "contract-minio", "tests/contract", {"HEADWATER_MINIO": 1}, workers=PROCESSES
+        ),
         "soak": lambda: _pytest("soak", "tests/soak", {"HEADWATER_SOAK_S": scaled(2_400)}),
     }
 

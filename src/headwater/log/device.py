@@ -158,6 +158,10 @@ class Device(Protocol):
 
     def find_time(self, time_us: int) -> Lsn | None: ...
 
+    def take_in(self) -> None:
+        """Make everything that is sealed ready to be forgotten or replaced."""
+        ...
+
     def forget(self, log_start: Lsn) -> list[str]: ...
 
     def sync_mark(self) -> None:

@@ -39,7 +39,7 @@ from headwater.log.slot_flights import Flight, Flights, SlotTicket
 from headwater.log.slot_packing import continuing_slot, fence, next_opening, opening_slot
 from headwater.log.slot_run import SlotRun
 from headwater.log.slot_segment import SlotSegment
-from headwater.log.slots import LEASE, is_slot_name, slot_name
+from headwater.log.slots import LEASE, is_slot_name
 from headwater.log.takeover import Taken, begin, read_trim, still_walked, take_over
 from headwater.log.walk import Walk
 from headwater.log.window import Window
@@ -143,6 +143,9 @@ class ObjectDevice(ObjectReads):
             # Now, because this look asks for many slots at a time.
             super()._look_again()
             walk, self._walk = self._walk, None
+            assert walk is not None, "there is a log by now, and it is not halted"
+            # A fence in the place of a slot that was lost would hide that.
+            self._check_ahead(walk)
             taken = self._asked(
                 take_over(
                     self._place.directory,
@@ -219,6 +222,8 @@ class ObjectDevice(ObjectReads):
         _, kept = self._begin_walk(taken.manifest, taken.etag)
         self._show_walk(walk, kept)
         segments = [each for each in self._view.segments if isinstance(each, SlotSegment)]
+        # What is committed from now on is in memory, also of the segment that was there before.
+        segments[-1].cache = self._cache
         flights = Flights(
             Window(taken.first_slot, taken.manifest.window),
             self._objects,
@@ -526,9 +531,6 @@ class ObjectDevice(ObjectReads):
         self._owner.flights.settle()
         self._owner.flights.stop()
         self._owner.keeper.stop(clean=not isinstance(self._poisoned, Fenced))
-
-    def _slot_path(self, slot: int) -> str:
-        return f"{self._place.directory}/{slot_name(slot)}"
 
     def _owned(self) -> ObjectOwner:
         self._check_usable()

@@ -8,7 +8,8 @@
 
 PROMISE  Whatever is deleted was unnamed by a swap of trim before, so nobody can name it again.
          A deletion that fails leaves an object that nothing names; `headwater log verify` lists such.
-THREADS  One lock for what lies below the walk.  The keeper's own threads end when the log is closed or fenced.
+THREADS  One lock for trim, held for a swap; one for what makes segments ready for it.  The keeper's own threads end
+         when the log is closed or fenced.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class Keeper:
         self._lease_etag = ""
         self._asked = asked
         self._fenced = fenced
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._absorbing = threading.Lock()
         self._due = threading.Event()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -169,27 +171,24 @@ class Keeper:
 
     def absorb(self) -> None:
         """Take what is sealed into trim."""
-        with self._lock:
+        # Indexes and merged objects take their time, and nobody else waits for them.
+        with self._absorbing:
             owner = self._owner
             waiting = list(owner.sealed)
             if not waiting:
                 return
             kept = [self._keep(each.segment) for each in waiting]
-            manifest = owner.manifest
-            self._move(
-                replace(
-                    manifest,
-                    next=waiting[-1].next_slot,
-                    segments=(*manifest.segments, *kept),
-                    base=None,
-                    end=kept[-1].end,
+            old = [each.segment for each in waiting]
+            with self._lock:
+                manifest = owner.manifest
+                segments = (*manifest.segments, *kept)
+                self._move(
+                    replace(manifest, next=waiting[-1].next_slot, segments=segments, base=None, end=kept[-1].end)
                 )
-            )
+                del owner.sealed[: len(waiting)]
+                self._swap(old, [kept_segment(self._place, each) for each in kept])
             if manifest.base is not None:
                 self._delete([self._index_of(manifest.base)])
-            del owner.sealed[: len(waiting)]
-            old = [each.segment for each in waiting]
-            self._swap(old, [kept_segment(self._place, each) for each in kept])
             for segment, now in zip(old, kept, strict=True):
                 if not now.slots:
                     self._delete(self._slots_to_delete(segment))
@@ -243,11 +242,10 @@ class Keeper:
 
     def forget(self, going: Sequence[Segment]) -> list[str]:
         """Let go of these, which are the first that trim names."""
+        if not going:
+            return []
         with self._lock:
-            if not going:
-                return []
-            owner = self._owner
-            manifest = owner.manifest
+            manifest = self._owner.manifest
             names = {segment.first_lsn for segment in going}
             left = tuple(each for each in manifest.segments if each.first_lsn not in names)
             gone = [each for each in manifest.segments if each.first_lsn in names]
@@ -255,16 +253,15 @@ class Keeper:
             base = None if left else gone[-1]
             self._move(replace(manifest, segments=left, base=base))
             self._swap(going, [])
-            for each in gone:
-                self._delete_segment(each, but_index=base is each)
-            return [str(segment.name) for segment in going]
+        for each in gone:
+            self._delete_segment(each, but_index=base is each)
+        return [str(segment.name) for segment in going]
 
     def replace(self, old: Segment, new: Segment) -> None:
         """Name another generation of a segment."""
+        self.absorb()
         with self._lock:
-            self.absorb()
-            owner = self._owner
-            manifest = owner.manifest
+            manifest = self._owner.manifest
             made = KeptSegment(
                 first_lsn=new.first_lsn,
                 generation=new.name.generation,
@@ -277,7 +274,7 @@ class Keeper:
             segments = tuple(made if each is gone else each for each in manifest.segments)
             self._move(replace(manifest, segments=segments, end=segments[-1].end))
             self._swap([old], [new])
-            self._delete_segment(gone)
+        self._delete_segment(gone)
 
     def _move(self, manifest: Manifest) -> None:
         owner = self._owner

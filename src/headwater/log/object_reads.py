@@ -12,11 +12,12 @@ REQUESTS Opening: trim, the index of the last segment before the walk, and a req
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from headwater.errors import CorruptData, DamagedLog, Halted, Unavailable
-from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
+from headwater.errors import CorruptData, DamagedLog, Halted, LostSegment, Unavailable
+from headwater.frames.frame import NO_SALT_CRC, UNIT_BYTES, NoFrame, decode_header, salt_crc
+from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, decode_segment_frame
 from headwater.ids import Lsn
 from headwater.log.asks import Asking, T, Waits, carry_out
 from headwater.log.file_reads import FileReads, View
@@ -70,6 +71,7 @@ class ObjectReads(FileReads):
             try:
                 self._check_start(walk.manifest)
                 walk, kept = self._walk_to_the_end(walk, kept)
+                self._check_ahead(walk)
             except (Halted, CorruptData) as error:
                 if not undamaged_part:
                     raise
@@ -134,6 +136,37 @@ class ObjectReads(FileReads):
             walk, kept = self._begin_walk(*found)
         raise Unavailable("the log's trim object changes faster than it can be followed: try again")
 
+    def _check_ahead(self, walk: Walk) -> None:
+        """Where a walk ends, a slot may be missing that was durable: those after it tell.  An owner sends the slot W
+        after one only once that one is confirmed, and each frame says what was durable when it was made."""
+        window = walk.manifest.window
+        ahead = range(walk.next_slot + 1, walk.next_slot + window + 1)
+        durable_lsn = walk.end.next_lsn - 1
+        for slot, beginning in zip(ahead, self._together(self._beginning, map(self._slot_path, ahead)), strict=True):
+            header = decode_header(memoryview(beginning)[SEGMENT_FRAME_BYTES:], 0, _salt_of(beginning))
+            if not isinstance(header, NoFrame):
+                durable_lsn = max(durable_lsn, header.durable_lsn)
+            if beginning and slot == ahead[-1]:
+                durable_lsn = max(durable_lsn, walk.end.next_lsn)
+        if durable_lsn < walk.end.next_lsn or self._slot(self._slot_path(walk.next_slot)) is not None:
+            return
+        found = self._asked(read_trim(self._place.directory))
+        if found is not None and found[1] == walk.etag:
+            raise LostSegment(
+                "a slot of the log is gone, though later ones tell that it was durable: put it back from a copy",
+                slot=walk.next_slot,
+                first_lsn=walk.end.next_lsn,
+                durable_lsn=durable_lsn,
+            )
+
+    def _beginning(self, name: str) -> bytes:
+        """Its envelope and the header of its first frame; nothing where there is no such slot."""
+        try:
+            size = SEGMENT_FRAME_BYTES + UNIT_BYTES
+            return self._bucket.patience.ask(lambda: self._objects.get_range(name, 0, size))
+        except FileNotFoundError:
+            return b""
+
     def _walk_on(self, walk: Walk) -> None:
         """Take in every slot that is there."""
         ahead = 1
@@ -149,11 +182,18 @@ class ObjectReads(FileReads):
             ahead = PREFETCH if self._bucket.threads else 1
 
     def _slots_from(self, slot: int, count: int) -> list[bytes | None]:
-        names = [f"{self._place.directory}/{slot_name(slot + each)}" for each in range(count)]
-        if count == 1:
-            return [self._slot(names[0])]
-        with ThreadPoolExecutor(count, thread_name_prefix="headwater-walk") as together:
-            return list(together.map(self._slot, names))
+        return self._together(self._slot, [self._slot_path(slot + each) for each in range(count)])
+
+    def _together(self, look: Callable[[str], T], names: Iterable[str]) -> list[T]:
+        """Many looks at a time, if there may be threads."""
+        names = list(names)
+        if len(names) == 1 or not self._bucket.threads:
+            return [look(name) for name in names]
+        with ThreadPoolExecutor(len(names), thread_name_prefix="headwater-walk") as together:
+            return list(together.map(look, names))
+
+    def _slot_path(self, slot: int) -> str:
+        return f"{self._place.directory}/{slot_name(slot)}"
 
     def _slot(self, name: str) -> bytes | None:
         try:
@@ -205,3 +245,8 @@ class ObjectReads(FileReads):
             return PlacedSegment(str(segment.name), self._index(view, number), end, pack_slots(slots_of(segment)))
 
         return self._looked_up(look)
+
+
+def _salt_of(slot: bytes) -> int:
+    decoded = decode_segment_frame(memoryview(slot)[:SEGMENT_FRAME_BYTES])
+    return NO_SALT_CRC if isinstance(decoded, NoFrame) else salt_crc(decoded[0].salt)

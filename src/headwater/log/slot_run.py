@@ -34,10 +34,6 @@ class SlotRun:
     def first_lsn(self) -> int:
         return self.opening.header.first_lsn
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.slots
-
     def took(self, slot: int, object_bytes: int, added_bytes: int, end: ChainEnd, *, fence: bool = False) -> None:
         """A slot whose frames are in the index already."""
         self.slots = (*self.slots, (slot, object_bytes))

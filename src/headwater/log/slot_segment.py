@@ -24,14 +24,14 @@ class SlotSegment(Segment):
     def __init__(self, place: LogPlace, run: SlotRun, cache: SlotCache | None = None) -> None:
         super().__init__(place, SegmentName(run.first_lsn, 0), run.opening)
         self.run = run
-        self._cache = cache
+        self.cache = cache
 
     @property
     def slots(self) -> Slots:
         return self.run.slots
 
     def open_file(self) -> File:
-        reads = cast(Objects, self._cache) if self._cache is not None else bucket_of(self._place).objects
+        reads = cast(Objects, self.cache) if self.cache is not None else bucket_of(self._place).objects
         return open_slots(reads, self._place.directory, str(self.name), self.run.slots)
 
 

@@ -41,7 +41,7 @@ class Draft:
         self.etag = etag
         """Of the object that it was last put as, or read from; None where it never was one."""
         self.dirty = etag is None
-        """It holds something that the object does not."""
+        """It holds something that no object does; what has a temporary name always does."""
         self.linked = True
         """It still has its name."""
         self.writers = 0

@@ -165,8 +165,7 @@ class BucketFiles:
             self._let_go(draft)
 
     def _let_go(self, draft: Draft) -> None:
-        needed = draft.writers or draft.dirty or _is_temporary(draft.name)
-        if not needed and self._drafts.get(draft.name) is draft:
+        if not draft.writers and not draft.dirty and self._drafts.get(draft.name) is draft:
             del self._drafts[draft.name]
 
     # Names -----------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ class S3Objects:
 
     def list_after(self, prefix: str, after: str = "", *, limit: int = 1000) -> list[Listed]:
         assert limit > 0, limit
-        begins = self._root + prefix
+        begins = self._key(prefix)
         folder = begins.rpartition("/")[0]
         from_key = max(_just_before(begins), self._root + after if after else "")
         found: list[Listed] = []
@@ -197,18 +197,22 @@ class S3Objects:
         """What to raise for an error of the client; `answers` are those that this verb can have."""
         answer = read_answer(str(error))
         meaning = answer.meaning
+        if answer.before_the_store:
+            if not self._answered:
+                return self._refusal(name, f"no credentials were found: {_CREDENTIALS} ({answer.text})")
+            meaning = Meaning.UNSURE  # there were some, so there will be some again
         if meaning in answers:
             self._answered = True
             return answers[meaning](_ERRNO.get(answers[meaning], errno.EIO), answer.text, f"{self._url}/{name}")
-        if answer.before_the_store and not self._answered:
-            return self._refusal(name, f"no credentials were found: {_CREDENTIALS} ({answer.text})")
         if meaning is Meaning.UNSURE:
             return self._unsure(name, answer.text)
         return self._refusal(name, _advice(answer, self._bucket))
 
     def _unsure(self, name: str, what: str) -> StoreUnsure:
         self._count(unsure=1)
-        return StoreUnsure(errno.EIO, f"the store did not say what became of a request: {what}", f"{self._url}/{name}")
+        return StoreUnsure(
+            errno.EAGAIN, f"the store did not say what became of a request: {what}", f"{self._url}/{name}"
+        )
 
     def _refusal(self, name: str, what: str) -> PermissionError:
         return PermissionError(errno.EACCES, f"the store refuses: {what}", f"{self._url}/{name}")

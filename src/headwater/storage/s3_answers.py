@@ -10,7 +10,7 @@ status, code                                    meaning
 404 NoSuchKey                                   ABSENT   the name holds nothing
 416                                             BEYOND   the range begins at or after the object's end
 409, 408, 425, 429, 5xx but 501, no status,     UNSURE   it may have been done, or not: ask again
-and a request that came to the store damaged
+400 of a damaged request, or of too many
 all else: 400, 401, 403, 404 of another kind,   REFUSED  asking again changes nothing: somebody has to change the
 501, 3xx, names that this store cannot hold              address, the credentials or the store
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 _STATUS = re.compile(r"status code: (\d{3})\b")
-_CODE = re.compile(r"<Code>\s*(\w+)\s*</Code>")
+_CODE = re.compile(r"<Code>\s*([\w.]+)\s*</Code>")
 _MESSAGE = re.compile(r"<Message>\s*(.*?)\s*</Message>", re.DOTALL)
 
 # The client writes the whole tree of causes after this line; what stands before it is for people.
@@ -34,8 +34,9 @@ _CAUSES = "\n\nDebug source:"
 _ASK_AGAIN = frozenset({408, 409, 425, 429})
 _NEVER = frozenset({501})
 
-# 400 and 403 that a broken connection, not a wrong request, has made.
-_DAMAGED_ON_THE_WAY = frozenset({"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"})
+# A 400 that a broken connection or too many requests have made, not a wrong one.
+_PASSING = frozenset({"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"})
+_PASSING_WORD = "Throttling"
 
 # A store over a file system cannot hold both "a" and "a/b"; it says so with a 409, and will say so again.
 _NAMES_THAT_CLASH = frozenset({"ExistingObjectIsDirectory", "ObjectParentIsFile"})
@@ -72,7 +73,7 @@ class Answer:
             return Meaning.ABSENT
         if self.status == 416:
             return Meaning.BEYOND
-        if self.code in _DAMAGED_ON_THE_WAY:
+        if self.code in _PASSING or _PASSING_WORD in self.code:
             return Meaning.UNSURE
         if self.code in _NAMES_THAT_CLASH or self.status in _NEVER:
             return Meaning.REFUSED

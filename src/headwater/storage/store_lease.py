@@ -169,7 +169,6 @@ class StoreLeases:
         try:
             found = self._patience.ask(lambda: self._objects.get(name))
         except FileNotFoundError:
-            self._seen.pop(name, None)
             return None
         written = read_lease(found.data)
         etag, first_s = self._seen.get(name, ("", 0.0))
@@ -241,8 +240,6 @@ class StoreLeases:
                     return False
                 # A write of ours of which the store did not say what became of it: go on from there.
                 lock.etag = found.etag
-                if found.data == data:
-                    return True
         raise StoreUnsure(f"{lock.name} changes whenever it is written, and is still ours")
 
     def _keep_renewing(self) -> None:

@@ -5,6 +5,7 @@ PROMISE  Looking changes nothing and claims nothing: a process that does not own
 
 from __future__ import annotations
 
+from headwater.errors import Fenced
 from headwater.log.index import partition_key
 from headwater.metadata.operations import TopicRecord
 from headwater.topics.answers import (
@@ -112,7 +113,7 @@ def describe(engine: Engine, directory: str) -> Status:
     return Status(
         directory=directory,
         log_id=report.log_id,
-        owner=engine.claimed,
+        owner=engine.claimed and not isinstance(log.device.poisoned_by, Fenced),
         epoch=report.epoch,
         first_lsn=segments[0].first_lsn if segments else 0,
         durable_lsn=log.durable_lsn(),
@@ -135,6 +136,8 @@ def describe(engine: Engine, directory: str) -> Status:
 def _notes(engine: Engine) -> list[str]:
     notes = list(engine.cleanup_notes())
     poisoned_by = engine.shard.log.device.poisoned_by
-    if poisoned_by is not None:
+    if isinstance(poisoned_by, Fenced):
+        notes.append(f"fenced, close it, and open it again if it should go on here: {poisoned_by.message}")
+    elif poisoned_by is not None:
         notes.append(f"poisoned, close it and open it again: {poisoned_by}")
     return notes

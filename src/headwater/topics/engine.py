@@ -46,7 +46,7 @@ from headwater.topics.consumer import Consumer
 from headwater.topics.groups import Generation, GroupCoordinator
 from headwater.topics.names import REJECTED_SUFFIX, checked_name, rejected_name
 from headwater.topics.older import OlderRows, is_read_from_its_table
-from headwater.topics.opening import claim_both, open_recovered
+from headwater.topics.opening import claim_both, locked_elsewhere, open_recovered
 from headwater.topics.positions import time_of
 from headwater.topics.reading import (
     OlderPart,
@@ -178,22 +178,10 @@ class Engine:
             try:
                 claim_both(self.journal, self.shard)
             except LogLocked as error:
-                raise self._locked(error) from error
+                raise locked_elsewhere(error, self._directory) from error
             if not self._claimed:
                 self._claimed = True
                 self._begin_upkeep()
-
-    def _locked(self, error: LogLocked) -> LogLocked:
-        """Who has it, in the words of whoever opened it here."""
-        if "holder" not in error.facts:
-            return error
-        holder = str(error.facts["holder"])
-        pid = holder.removeprefix("pid ")
-        if pid == str(os.getpid()):
-            message = "this process has it open already, and writes there: use that Log, or close it"
-        else:
-            message = f"the process with pid {pid} writes here: stop it, or write through it; reading works beside it"
-        return LogLocked(message, directory=self._directory, pid=pid)
 
     def _epoch(self) -> int:
         return self.shard.log.device.claim().epoch

@@ -10,6 +10,7 @@ PROMISE  Whatever goes wrong, no lock stays taken.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 
 from headwater.errors import InvalidRequest, LogLocked, Unavailable
@@ -57,6 +58,18 @@ def claim_both(journal: Journal, shard: Shard) -> None:
         shard.log.claim()
     journal.claim()
     shard.claim()
+
+
+def locked_elsewhere(error: LogLocked, directory: str) -> LogLocked:
+    """Who has it, in the words of whoever opened it here; a bucket says so by itself."""
+    if "holder" not in error.facts:
+        return error
+    pid = str(error.facts["holder"]).removeprefix("pid ")
+    if pid == str(os.getpid()):
+        message = "this process has it open already, and writes there: use that Log, or close it"
+    else:
+        message = f"the process with pid {pid} writes here: stop it, or write through it; reading works beside it"
+    return LogLocked(message, directory=directory, pid=pid)
 
 
 def _was_left_open(log: FrameLog) -> bool:

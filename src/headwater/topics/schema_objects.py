@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from headwater.errors import Unavailable
 from headwater.metadata.journal import Journal
 from headwater.metadata.operations import AddSchema, CreateTopic, Operation
 from headwater.metadata.state import MetadataState
 from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.files import Files
+from headwater.storage.objects import StoreUnsure
 from headwater.storage.store_patience import put_anyway
 
 DIRECTORY = "schemas"
@@ -36,7 +38,11 @@ def journaled(files: Files, journal: Journal, operations: Sequence[Operation]) -
 
 def _put_schemas(files: BucketFiles, state: MetadataState, operations: Iterable[Operation]) -> None:
     def put(named: tuple[str, bytes]) -> None:
-        put_anyway(files.patience, files.objects, *named)
+        try:
+            put_anyway(files.patience, files.objects, *named)
+        except StoreUnsure as error:
+            # The object may appear later, and says nothing of a topic: only the journal does.
+            raise Unavailable(f"the store does not answer, so the topic was not changed: {error}") from error
 
     wanted = list(_named(state, operations))
     if len(wanted) > 1 and files.threads:

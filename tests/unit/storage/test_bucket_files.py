@@ -358,6 +358,17 @@ def test_a_handle_goes_on_under_the_name_that_its_file_was_given(files: BucketFi
     assert read(others, "d/a") == b"abcdef"
 
 
+def test_a_handle_whose_file_was_replaced_is_not_put(files: BucketFiles, store: SimulatedStore) -> None:
+    replaced = files.create("d/a")
+    replaced.append([b"old"])
+    files.create("d/a.tmp").append([b"new"])
+    files.rename("d/a.tmp", "d/a")
+
+    assert requests(store, replaced.sync_all) == []
+    assert replaced.read_at(0, 3) == b"old"
+    assert store.contents("d/a") == b"new"
+
+
 def test_an_object_is_renamed_by_writing_it_under_its_new_name(
     files: BucketFiles, others: BucketFiles, store: SimulatedStore
 ) -> None:
@@ -466,6 +477,16 @@ def test_no_verb_minds_a_request_of_which_nobody_knows_what_became(
     once("delete")
     files.unlink("d/a")
     assert files.list("d") == ["b"]
+
+
+def test_a_rename_whose_reply_was_lost_is_known_again(files: BucketFiles, store: SimulatedStore) -> None:
+    for name in ("d/a.ckpt", "d/a.seg"):
+        files.create(f"{name}.tmp").append([b"abc"])
+        store.next_fate(Fate.LOST)
+
+        made = requests(store, lambda name=name: files.rename(f"{name}.tmp", name))  # type: ignore[misc]
+
+        assert made == ["put_if_absent", "put_if_absent", "get"]
 
 
 def test_a_put_that_is_done_late_does_not_undo_a_later_one(files: BucketFiles, store: SimulatedStore) -> None:

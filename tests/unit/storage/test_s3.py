@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -61,6 +62,7 @@ UNSURE = {
     "429": reply("429 Too Many Requests", error("TooManyRequests")),
     "400 of a request that stalled": reply("400 Bad Request", error("RequestTimeout")),
     "400 of bytes that were damaged": reply("400 Bad Request", error("XAmzContentSHA256Mismatch")),
+    "400 of too many requests": reply("400 Bad Request", error("KMS.ThrottlingException")),
     "a connection that breaks": RESET,
     "a connection that closes": CLOSE,
     "nonsense": b"SMTP is spoken here\r\n\r\n",
@@ -167,16 +169,17 @@ def test_an_endpoint_without_tls_is_not_used_unasked() -> None:
 
 
 def test_a_machine_without_credentials_is_told_so_at_once_but_an_owner_that_had_some_is_unsure() -> None:
-    text = (
-        "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 5s - HTTP error: error "
-        "sending request\n\nDebug source:\nGeneric { TimedOut }"
-    )
+    asked = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 5s - "
+    silent = OSError(f"{asked}HTTP error: error sending request\n\nDebug source:\nGeneric {{ TimedOut }}")
+    denied = OSError(f"{asked}Server returned non-2xx status code: 403 Forbidden: ")
     with scripted_http(reply("200 OK", b"", 'etag: "e"')) as server:
         objects = objects_at(server)
 
-        assert isinstance(objects._judge("n", OSError(text), {}), PermissionError)
+        assert isinstance(objects._judge("n", silent, {}), PermissionError)
+        assert isinstance(objects._judge("n", denied, {}), PermissionError)
         objects.put("n", b"x")
-        assert isinstance(objects._judge("n", OSError(text), {}), StoreUnsure)
+        assert isinstance(objects._judge("n", silent, {}), StoreUnsure)
+        assert isinstance(objects._judge("n", denied, {}), StoreUnsure)
 
 
 @pytest.mark.parametrize("verb", ["put", "put_if_absent", "put_if_match", "get"])
@@ -250,6 +253,28 @@ def test_a_put_is_one_request_however_large() -> None:
         assert [(request.line, len(request.body)) for request in server.requests] == [
             ("PUT /headwater/n", len(data))
         ] * 2
+
+
+def test_no_request_of_many_threads_is_left_uncounted() -> None:
+    with scripted_http(CLOSE) as server:
+        objects = objects_at(server)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=count_puts, args=(objects, 5_000)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+
+    assert objects.counters.puts == 20_000
+
+
+def count_puts(objects: S3Objects, times: int) -> None:
+    for _ in range(times):
+        objects._count(puts=1)
 
 
 def test_a_range_that_a_store_cuts_short_is_not_taken_for_the_end() -> None:
@@ -366,17 +391,19 @@ def test_a_forked_child_is_refused_rather_than_left_waiting(server: S3Server) ->
 
     child = os.fork()
     if child == 0:
-        try:
-            objects.get("a")
-        except Closed:
-            os._exit(7)
-        os._exit(1)
+        refused = 0
+        for verb in VERBS.values():
+            try:
+                verb(objects)
+            except Closed:
+                refused += 1
+        os._exit(refused)
     ended = eventually(lambda: os.waitpid(child, os.WNOHANG))
     if not ended:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
-    assert ended and os.waitstatus_to_exitcode(ended[1]) == 7
+    assert ended and os.waitstatus_to_exitcode(ended[1]) == len(VERBS)
 
 
 def eventually(ask: Callable[[], tuple[int, int]]) -> tuple[int, int] | None:
@@ -427,7 +454,7 @@ def test_a_place_is_a_folder_or_a_bucket(server: S3Server, tmp_path: object) -> 
 
 @pytest.mark.parametrize("where", ["gs://bucket/a", "az://bucket/a", "http://host/bucket", "S3://bucket"])
 def test_a_store_of_another_kind_is_refused_by_name(where: str) -> None:
-    with pytest.raises(InvalidRequest, match="s3://bucket/prefix"):
+    with pytest.raises(InvalidRequest, match="of S3 or of a store that speaks its protocol"):
         open_files(where)
 
 

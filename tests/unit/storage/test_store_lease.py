@@ -112,6 +112,7 @@ def test_a_lease_that_nobody_renews_is_taken_when_it_was_seen_unchanged_for_long
     taken = two.files.lock("d/lock", "two")
 
     assert taken.is_held()
+    assert two.files.seen == {}
     assert [verb for verb, _ in store.calls[before:]] == ["get", "put_if_match"], "what was seen is looked at first"
     assert read_lease(store.contents("d/lock")).holder == "two"
 
@@ -266,9 +267,11 @@ def test_a_lease_that_is_removed_while_it_is_wanted_is_made_anew(
     one.files.lock("d/lock", "one")
     with pytest.raises(LockHeld):
         two.files.lock("d/lock", "two")
+    assert list(two.files.seen) == ["d/lock"]
     one.files.unlink("d/lock")
 
     assert two.files.lock("d/lock", "two").is_held()
+    assert two.files.seen == {}
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"7", b"{}", b'{"holder": 1, "token": 2, "count": "x"}'])

@@ -7,7 +7,9 @@ import pytest
 
 import headwater as hw
 from headwater.clock import ManualClock
+from headwater.errors import Unavailable
 from headwater.storage.bucket_files import BucketFiles
+from headwater.storage.objects import StoreUnsure
 from headwater.storage.simulated_store import SimulatedStore
 from headwater.topics.schema import unpack_schema
 from headwater.topics.schema_objects import schema_name
@@ -66,6 +68,22 @@ def test_what_is_not_there_is_not_journaled() -> None:
 
     store.before_call = refuse
     with pytest.raises(PermissionError):
+        log.topic("orders", schema={"id": int})
+
+    assert "orders" not in log
+
+
+def test_a_store_that_does_not_answer_is_unavailable_and_nothing_is_journaled() -> None:
+    store = SimulatedStore()
+    log = open_log(store)
+    log.topic("first", schema={"id": int})
+
+    def silent(verb: str, name: str) -> None:
+        if name.startswith("schemas/"):
+            raise StoreUnsure("no answer")
+
+    store.before_call = silent
+    with pytest.raises(Unavailable, match="the topic was not changed"):
         log.topic("orders", schema={"id": int})
 
     assert "orders" not in log
