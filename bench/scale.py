@@ -261,9 +261,9 @@ def _short(value: float) -> str:
 def with_tables(page: str) -> str:
     """The page with each table between its marks."""
     for name, text in tables().items():
-        mark = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
+        mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         assert mark.search(page), f"the page has no place for the table {name!r}"
-        page = mark.sub(lambda found, text=text: found[1] + text + found[2], page)  # type: ignore[misc]
+        page = mark.sub(lambda found, text=text: found[1] + text + "\n" + found[2], page)  # type: ignore[misc]
     return page
 
 

@@ -33,7 +33,7 @@ class LogSettings:
     slot_bytes_target: int = 4 * MIB
     """Where several commits can be in flight, one takes about this much of what is queued at most ..."""
 
-    slot_bytes_enough: int = 512 * KIB
+    slot_bytes_enough: int = 960 * KIB
     """... and goes at once if this much is there or nothing is in flight ..."""
 
     commit_interval_s: float = 0.05

@@ -9,6 +9,7 @@ HEADWATER_TAKEOVERS says how many (CI: 20; torture: 100).
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 import signal
@@ -21,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import HeadwaterError
-from tests.e2e.machine import times
+from tests.e2e.machine import require_root, small_file_system, times
 from tests.e2e.topic_writer import KIB
 from tests.e2e_objects.owner import OwnerSettings
 from tests.e2e_objects.owner_processes import Line, OwnerProcess, check_beside, check_bucket, history_of, owner_process
@@ -192,6 +193,37 @@ def test_a_server_that_stalls_or_dies_under_load_loses_nothing(shaky: ShakyServe
             check_beside(url, history_of(owners.all))
         owners.kill(owner)
         owners.check()
+
+
+@pytest.mark.timeout(120)
+def test_a_full_disk_under_the_server_loses_nothing_and_is_outlived(tmp_path: Path, seed: int) -> None:
+    require_root()
+    rng = random.Random(seed)
+
+    with (
+        small_file_system(tmp_path / "disk", 48 * KIB * KIB) as disk,
+        shaky_server(disk / "server") as shaky,
+        ExitStack() as stack,
+    ):
+        owners = Owners(stack, shaky.server.url("full"), tmp_path, rng)
+        owner = owners.start()
+        owner.wait_for_acknowledgements(20)
+        fill(disk / "ballast")
+        time.sleep(2.0)
+        (disk / "ballast").unlink()
+        owners.wait_until_all_is_well()
+        owners.kill(owner)
+        owners.check()
+
+
+def fill(ballast: Path) -> None:
+    """Take all the room that there is."""
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(64 * KIB))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC, error
 
 
 @pytest.mark.timeout(120)

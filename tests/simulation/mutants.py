@@ -523,7 +523,7 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     patch.edit(
         writer.Writer,
-        "_commit_formed",
+        "_issue",
         (
             "max(self._clock.now_us(), device.last_append_time_us() + 1, self._attempt_time_us + 1)",
             "self._clock.now_us()",
@@ -535,7 +535,7 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     patch.edit(
         writer.Writer,
-        "_commit_formed",
+        "_issue",
         (
             "formed = self._form(requests, sequencer)\n",
             "formed = self._form(requests, sequencer)\n"

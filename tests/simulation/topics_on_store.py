@@ -20,20 +20,21 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import headwater as hw
 from headwater.api import Log
 from headwater.errors import (
+    CheckpointFailed,
     Closed,
     Conflict,
     Fenced,
     HeadwaterError,
+    InvalidRequest,
     LogLocked,
     OutcomeUnknown,
     Poisoned,
     Unavailable,
-    UnknownTopic,
 )
 from headwater.log.object_device import ObjectDevice
 from headwater.storage.bucket_files import BucketFiles
@@ -100,6 +101,10 @@ class StoreSteps(Steps):
         self.fenced: list[Process] = []
         """Those that were taken over from, and do not know it, or do."""
         self.ghosts: list[Request] = []
+        self._takeover: list[tuple[int, bool]] = []
+        """Where the log was taken over in the middle of this step: the fence's LSN, and whether the rival found what
+        the step was about."""
+        self._stages: list[Stage] = []
         self._next: Callable[[StoreProcess], None] | None = None
         self._refusing = False
         self._take_over = False
@@ -222,14 +227,10 @@ class StoreSteps(Steps):
         ]
         try:
             acts[what]()
-        except UnknownTopic:
-            # It was made after this process was taken over from.
+        except InvalidRequest:
+            # It knows another topic of this name, or none; or it was taken over from while it closed.
             return
-        except Closed:
-            # It was taken over from while it closed.
-            self.fenced.remove(process)
-            return
-        except (Fenced, OutcomeUnknown):
+        except (Fenced, OutcomeUnknown, CheckpointFailed):
             # Where its successor has moved on, a first try cannot tell; but it knows that it was taken over from.
             self._refused(Fenced, acts[what])
             self.counts.fenced += 1
@@ -302,9 +303,9 @@ class StoreSteps(Steps):
         owner = self.owner
         assert owner is not None
         self._stages = stages
-        self._at_takeover: tuple[int, bool] | None = None
+        self._takeover.clear()
         plan(owner.store)
-        result: Any = None
+        result: T | None = None
         error: BaseException | None = None
         try:
             result = act()
@@ -316,13 +317,11 @@ class StoreSteps(Steps):
             self.model.open = stages
             self._after_a_kill()
             raise Cut
-        if self._at_takeover is not None:
-            assert self.owner is not None
-            self.log = self.owner.log
+        if self._takeover:
             self._judge_taken_over(result, error)
             raise Cut
         if error is None and not self._is_poisoned():
-            return result
+            return cast(T, result)
         if error is None or isinstance(error, OutcomeUnknown | Poisoned):
             self.model.open = stages
         elif isinstance(error, Unavailable) and self._refusing:
@@ -358,7 +357,7 @@ class StoreSteps(Steps):
         self.open()
         observed = observe(self.log)
         reached = not self._stages or any(each.difference(observed) is None for each in variants[1:])
-        self._at_takeover = (self._fence_lsn, reached)
+        self._takeover.append((self._fence_lsn, reached))
         # The step goes on where it began.
         self.log = mine
 
@@ -372,8 +371,9 @@ class StoreSteps(Steps):
 
     def _judge_taken_over(self, result: Any, error: BaseException | None) -> None:
         """What the one that was taken over from was told in the end."""
-        assert self._at_takeover is not None
-        fence_lsn, reached = self._at_takeover
+        assert self.owner is not None
+        self.log = self.owner.log
+        [(fence_lsn, reached)] = self._takeover
         if error is None:
             for told in _answers(result):
                 if told.lsn > fence_lsn:

@@ -82,6 +82,22 @@ def test_of_two_that_place_a_topic_at_the_same_time_one_wins_and_both_are_told()
     assert sum(each.topics for each in first.logs()) == 20
 
 
+def test_whoever_is_second_by_a_moment_is_told_where_the_first_has_placed_it() -> None:
+    store = SimulatedStore()
+    registry = a_registry(store)
+
+    def somebody_is_faster(verb: str, name: str) -> None:
+        if (verb, name) == ("put_if_absent", "topics/orders"):
+            store.before_call = None
+            opened(store).place("orders", "log-2")
+
+    store.before_call = somebody_is_faster
+    placed = registry.place("orders")
+
+    assert placed == registry.find("orders") == opened(store).find("orders") == "s3://bucket/log-2"
+    assert [each.topics for each in registry.logs()] == [0, 0, 1]
+
+
 def test_a_place_whose_reply_was_lost_is_the_same_place() -> None:
     store = SimulatedStore()
     registry = a_registry(store)
@@ -140,6 +156,8 @@ def test_a_topic_without_a_log_to_live_in_is_refused() -> None:
         registry.place("orders")
     with pytest.raises(InvalidRequest, match="knows no log 'nowhere'"):
         registry.place("orders", "nowhere")
+    with pytest.raises(UnknownTopic):
+        registry.find("orders")
     with pytest.raises(InvalidRequest, match="topic's name"):
         registry.place("no/topic")
 

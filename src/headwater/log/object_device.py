@@ -66,6 +66,7 @@ class ObjectOwner:
     slots: int
     offsets: dict[int, int]
     keeper: Keeper
+    rewrites: int = 0
     sealed: list[SealedRun] = field(default_factory=list)
     """Sealed and durable segments that trim does not name yet."""
 
@@ -360,6 +361,7 @@ class ObjectDevice(ObjectReads):
             newest.seal(run.end, run.size)
             counters = self._place.counters
             counters.commits += bool(flight.sealed.frames)
+            counters.syncs += 1
             counters.append_bytes += flight.sealed.size
             self._show(View(segments, Lsn(lsn - 1), run.size))
 
@@ -431,8 +433,11 @@ class ObjectDevice(ObjectReads):
         return ()
 
     def next_generation(self, old: SegmentName) -> int:
-        """Of a rewritten segment: no two owners ever give the same, so that none can touch another's object."""
-        return max(old.generation + 1, self._owned().claim.epoch << 10)
+        """Of a rewritten segment: none is given twice, by no two owners either, so that none can touch an object of
+        another, or of a try that was given up."""
+        owner = self._owned()
+        owner.rewrites += 1
+        return max(old.generation, owner.claim.epoch << 12) + owner.rewrites
 
     def replace(self, old: SegmentName, new: Segment) -> None:
         """Show a rewritten generation of a sealed segment in place of the one it was made from."""

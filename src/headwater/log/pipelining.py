@@ -190,7 +190,7 @@ class PipelinedWriter(Writer):
         return requests
 
     def _gather(self) -> None:
-        """Wait for more, if that costs nobody much: an act, a close and a queue that is full end it at once."""
+        """Wait for more, if that costs nobody much: an act and a queue that is full end it at once."""
         with self._in_flight:
             left_s = self._last_issue_s + self._settings.commit_interval_s - self._clock.monotonic_s()
             if left_s <= 0:
@@ -208,7 +208,6 @@ class PipelinedWriter(Writer):
             or self._queued_bytes >= self._settings.slot_bytes_enough
             or self._acts_waiting > 0
             or self._waiting_for_room > 0
-            or self._closed
         )
 
     def _commit(self, requests: list[Request]) -> None:

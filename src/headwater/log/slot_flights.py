@@ -2,7 +2,8 @@
 
 PROMISE  A ticket is done exactly once, in the order of the slots: when its slot and all before it are confirmed, or
          when it is known that this will not be.
-         Whoever finds another's bytes in a slot: that slot and all after it are certainly not in the log (Fenced).
+         Whoever finds another's bytes in a slot is fenced: that slot and all after it are not in the log, as long as
+         the walk still begins before it (`foreign` is asked, and says so).
          A store that does not answer for long, or a bug: what is on its way may be in it (OutcomeUnknown).
 THREADS  One sender for each slot that may be in flight; without threads a slot is sent by whoever commits it.
 """
@@ -189,9 +190,11 @@ class Flights:
                     self._confirmed(each)
                     self._to_tell.append((each, None))
                 foreign = self._window.foreign
+                if why is not None and foreign == flight.slot:
+                    # The lowest one says what became of all after it.
+                    self._failed = why
                 if foreign is not None:
                     # What was sent before it may still be confirmed, and is waited for.
-                    self._failed = self._failed if self._failed is not None else why
                     assert self._failed is not None
                     if self._window.lowest_unconfirmed >= foreign:
                         self._fail(self._failed)

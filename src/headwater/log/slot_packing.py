@@ -19,7 +19,9 @@ def fence(walk: Walk, epoch: int, token: bytes, *, now_us: int, entropy: Entropy
     """The slot that claims the log: it goes on with the segment before, or opens one where there is none."""
     run = walk.runs[-1] if walk.runs else None
     end = walk.end
-    now_us = max(now_us, end.append_time_us + 1)
+    # By the log's own time where it has one: whoever claims with a clock that has jumped must still be seen to be ahead
+    # of the newest row, and nothing may expire by that clock.
+    append_time_us = end.append_time_us + 1 if end.append_time_us else now_us
     header = SegmentHeader(
         log_id=walk.manifest.log_id,
         salt=run.opening.header.salt if run is not None else entropy(8),
@@ -40,7 +42,7 @@ def fence(walk: Walk, epoch: int, token: bytes, *, now_us: int, entropy: Entropy
         opening.salted,
         durable_lsn=end.next_lsn - 1,
         epoch=epoch,
-        append_time_us=now_us,
+        append_time_us=append_time_us,
     )
     return pack_slot(header, sealed.buffers)
 

@@ -21,8 +21,8 @@ RENAMED    A segment is put only where nothing is: whoever was paused and does n
            it is damaged, and whoever is late with it writes what was true: two checkpoints of one LSN hold one state
            (only what is durable is in one, and that has one history), two indexes of one segment are of the same
            bytes; and each reader checks that what it reads fits.
-UNSURE     Every request is asked again for about half a minute (store_patience.py), then StoreUnsure.  A delete may be
-           done late, and so may the put of a name that was unlinked since: whatever matters has a name that is not
+UNSURE     A request is asked again for about half a minute (store_patience.py), then StoreUnavailable.  A delete may
+           be done late, and so may the put of a name that was unlinked since: whatever matters has a name that is not
            used twice, and is not believed to be there or gone because of its name alone.
 FORK       A child has none of its parent's files and leases.
 NOT HERE   What loses unsynced sectors one by one, flocks, full disks, and directories of which anything can be known:

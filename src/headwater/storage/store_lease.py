@@ -36,7 +36,7 @@ STALE_S = 20.0
 ROUNDS = 8
 # Whoever renews or lets go does not wait long for a store that does not answer: others are to be renewed too, and what
 # is not renewed becomes stale by itself.
-TRIES = 3
+TRIES = 2
 # What was first seen so long ago, and is still remembered, is nobody's lease any more.
 SEEN_S_MAX = 3600.0
 SEEN_MAX = 4096

@@ -1,7 +1,7 @@
 """Asking a store again, when it did not say what became of a request.
 
-PROMISE  Only StoreUnsure is asked again: every other outcome is an answer.  After TRIES it is raised as it is, which is
-         an OSError; about half a minute has passed then.
+PROMISE  Only StoreUnsure is asked again: every other outcome is an answer.  After TRIES, when about half a minute has
+         passed, it is StoreUnavailable: to those who know files an OSError, to those who called us Unavailable.
 PUTS     `put_new`, `put_over` and `put_anyway` put on a condition, and when they are refused look at what is there: the
          same bytes are as good as a put.  So a first try whose reply was lost is not taken for somebody else's, and one
          that is done late changes nothing; but it may bring back a name that was removed meanwhile.
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headwater.clock import Entropy
+from headwater.errors import Unavailable
 from headwater.storage.files import Buffer
 from headwater.storage.objects import Changed, Exists, Found, Objects, StoreUnsure
 
@@ -42,7 +43,18 @@ class Patience:
                 # Between half the pause and all of it, so that those who failed together do not ask together.
                 self._pause(pause_s * (0.5 + self._entropy(1)[0] / 510))
                 pause_s = min(2 * pause_s, PAUSE_S_MAX)
-        return request()
+        try:
+            return request()
+        except StoreUnsure as error:
+            raise StoreUnavailable(f"the store does not answer: {error}") from error
+
+
+class StoreUnavailable(StoreUnsure, Unavailable):
+    """The store did not say what became of a request, however often it was asked."""
+
+    def __init__(self, message: str) -> None:
+        Unavailable.__init__(self, message)
+        self.errno = errno.EAGAIN
 
 
 def put_new(patience: Patience, objects: Objects, name: str, data: Buffer) -> str:
@@ -100,5 +112,7 @@ def _find(patience: Patience, objects: Objects, name: str) -> Found | None:
         return None
 
 
-def _restless(name: str) -> StoreUnsure:
-    return StoreUnsure(f"{name} was changed by others between each of {TRIES} looks at it and the put that followed")
+def _restless(name: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{name} was changed by others between each of {TRIES} looks at it and the put that followed"
+    )

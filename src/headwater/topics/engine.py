@@ -354,7 +354,9 @@ class Engine:
 
     def _keep_up(self) -> None:
         """What may be due after a commit: a checkpoint, and, where a segment was sealed, a look at what may go."""
-        self.shard.keep_up()
+        if self._upkeep is None or not self.shard.log.is_on_a_store:
+            # On a store it would cost whoever appends several requests: there upkeep makes it, woken by the roll.
+            self.shard.keep_up()
         rolls = self.shard.log.counters.rolls
         if rolls != self._rolls_seen:
             self._rolls_seen = rolls

@@ -40,7 +40,7 @@ from headwater.log.device import Frame
 from headwater.log.drafts import Receipt
 from headwater.log.frame_log import FrameLog, open_log
 from headwater.log.writer import FormedWrite, Request, Sequencer
-from headwater.metadata.checkpoint import Checkpoint, CheckpointKind, Checkpoints
+from headwater.metadata.checkpoint import Checkpoint, CheckpointFile, CheckpointKind, Checkpoints
 from headwater.metadata.operations import TopicRecord
 from headwater.metadata.shard_state import ShardState, fold_frames
 from headwater.metadata.state import MetadataState
@@ -53,6 +53,8 @@ logger = logging.getLogger("headwater.topics")
 T = TypeVar("T")
 
 CHECKPOINTS = "checkpoints"
+_LOOKS_MAX = 5
+"""How often checkpoints are listed again before one is said to be lost."""
 _NOT_NOW = (Unavailable, OutcomeUnknown, Poisoned, Fenced, Closed)
 """Why a checkpoint cannot be made, while the rows that it would follow are safe."""
 
@@ -207,6 +209,19 @@ class Shard:
     def _load(self, durable_lsn: int, *, as_owner: bool) -> None:
         """Begin with the newest checkpoint that this log continues."""
         found = self._checkpoints.read()
+        for _ in range(_LOOKS_MAX):
+            try:
+                self._load_from(found, durable_lsn, as_owner=as_owner)
+                return
+            except CheckpointLost:
+                # A list may not know yet of what was put a moment ago, or an owner is replacing what it names.
+                again = self._checkpoints.read()
+                if [each.name for each in again] == [each.name for each in found] and not self.log.is_on_a_store:
+                    raise
+                found = again
+        self._load_from(found, durable_lsn, as_owner=as_owner)
+
+    def _load_from(self, found: Sequence[CheckpointFile], durable_lsn: int, *, as_owner: bool) -> None:
         self._kept = [each.lsn for each in found if each.checkpoint is not None]
         first_lsn = self._first_lsn()
         for each in found:

@@ -72,9 +72,11 @@ def test_a_read_beyond_the_end_is_short() -> None:
 def test_what_is_not_a_log_is_the_files_own() -> None:
     store, _ = made()
     store.put("checkpoints/x", b"state")
+    store.put("log/below/x", b"not a name of the log's own")
     files = as_files(store)
 
     assert files.list("checkpoints") == ["x"]
+    assert not any("below" in name for name in files.list("log"))
     assert files.open("checkpoints/x").read_at(0, 5) == b"state"
     assert files.list("ledger") == []
     with pytest.raises(FileNotFoundError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -113,7 +114,7 @@ def test_what_is_known_at_once_is_told_at_once(stages: Stages) -> None:
 def test_followers_counters_and_room_wait_for_durability(stages: Stages) -> None:
     stage = stages(settings=replace(AT_ONCE, in_flight_bytes_max=2 * DRAFT_BYTES, append_timeout_s=0.02))
     log, counters = stage.log, stage.log.counters
-    follower = stage.threads.start(lambda: log.wait_beyond(Lsn(0), WAIT_S))
+    follower = stage.threads.start(lambda: log.wait_beyond(Lsn(0), 10 * WAIT_S))
     until("it follows", lambda: log._followers == 1)
     futures = [log.append_future([rows(1)]), log.append_future([rows(1)])]
     stage.device.wait_until_issued(1)
@@ -378,6 +379,32 @@ def test_what_lands_while_somebody_delivers_is_delivered_after_it(stages: Stages
     stage.threads.join()
 
     assert isinstance(stage.threads.errors[refused[0]], InvalidRequest)
+
+
+def test_what_lands_just_before_somebody_stops_delivering_is_not_left_behind(stages: Stages) -> None:
+    stage = stages()
+    first, second = stage.issue(b"0", b"1")
+    callbacks = [each.callback for each in stage.device.held]
+
+    class Delivering:
+        """Right before it is given back, somebody lands who had found it taken."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+            self.acquire = self._lock.acquire
+
+        def release(self) -> None:
+            if not second.done():
+                assert callbacks[1] is not None
+                callbacks[1](None)
+            self._lock.release()
+
+    stage.writer._delivering = Delivering()  # type: ignore[assignment]
+    assert callbacks[0] is not None
+    callbacks[0](None)
+
+    assert done([first, second]) == [True, True]
+    stage.device.held.clear()
 
 
 # Together -----------------------------------------------------------------------------------------

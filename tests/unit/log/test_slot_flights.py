@@ -97,6 +97,20 @@ def test_a_foreign_slot_fails_it_and_all_after_it_once_those_before_it_are_known
     assert sky.confirmed == [1]
 
 
+def test_the_lowest_foreign_slot_says_what_became_of_all_after_it() -> None:
+    sky = Sky()
+    sky.store.put("1", b"another's")
+    sky.store.put("2", b"another's")
+    first, second = sky.issue(1), sky.issue(2)
+    whys = {1: OutcomeUnknown("passed"), 2: Fenced("slot 2")}
+    sky.flights._foreign = whys.__getitem__
+
+    sky.flights._deliver(second)
+    sky.flights._deliver(first)
+
+    assert [error for _, error in sky.said] == [whys[1], whys[1]]
+
+
 def test_what_comes_back_after_the_end_changes_nothing() -> None:
     sky = Sky()
     first, second = sky.issue(1), sky.issue(2)

@@ -13,12 +13,12 @@ from collections.abc import Callable
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.errors import Closed
+from headwater.errors import Closed, Unavailable
 from headwater.storage.bucket_files import HEAD_BYTES, LIST_LIMIT, BucketFiles
 from headwater.storage.files import ShortRead
 from headwater.storage.objects import StoreUnsure
 from headwater.storage.simulated_store import Fate, SimulatedStore, StoreFaults
-from headwater.storage.store_patience import TRIES
+from headwater.storage.store_patience import TRIES, StoreUnavailable
 
 
 @pytest.fixture
@@ -507,9 +507,12 @@ def test_a_store_that_does_not_answer_is_asked_again_for_a_while_and_then_named(
     files = BucketFiles(store, clock=ManualClock(), threads=False, pause=pauses.append)
     store.faults = StoreFaults(failed=1.0)
 
-    with pytest.raises(StoreUnsure, match="d/a"):
+    with pytest.raises(StoreUnavailable, match=r"the store does not answer: .* d/a") as caught:
         files.open("d/a")
 
+    # Who knows files takes it for a failed request, and whoever called for something to be tried again.
+    assert {StoreUnsure, Unavailable} <= set(StoreUnavailable.__mro__)
+    assert (caught.value.errno, caught.value.facts) == (errno.EAGAIN, {})
     assert len(store.calls) == TRIES
     assert len(pauses) == TRIES - 1
     assert 12 < sum(pauses) < 30
@@ -539,7 +542,7 @@ def test_a_name_that_comes_and_goes_is_given_up(files: BucketFiles, store: Simul
     for name in ("d/a.seg", "d/a.ckpt"):
         files.create(f"{name}.tmp").append([b"abc"])
         store.before_call = flicker
-        with pytest.raises(StoreUnsure, match=name):
+        with pytest.raises(StoreUnavailable, match=name):
             files.rename(f"{name}.tmp", name)
         store.before_call = None
         assert read(files, f"{name}.tmp") == b"abc"

@@ -16,7 +16,7 @@ from headwater.frames.frame import Kind
 from headwater.log import frame_log
 from headwater.log.devices import LogDevice, make_device
 from headwater.log.segments import LogPlace
-from headwater.topics.describing import describe
+from headwater.topics.describing import describe, describe_groups
 from headwater.topics.engine import Engine
 from headwater.topics.groups import Generation
 from headwater.topics.requests import Identity, SourceAt
@@ -216,7 +216,7 @@ def test_what_a_group_has_committed_is_shown_once_it_is_durable(stage: Stage) ->
 
     looks = [
         stage.threads.start(lambda: stage.engine.committed("g", number)[0]),
-        stage.threads.start(lambda: describe(stage.engine, "d").groups[0].committed[0]),
+        stage.threads.start(lambda: describe_groups(stage.engine)[0].committed[0]),
     ]
     until("one waits with the baton", stage.engine.shard.log._writer._baton.locked)
     assert stage.threads.results == {}
