@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import obstore
 from obstore.store import S3Store
 
 import headwater as hw
 from headwater.log.slots import is_slot_name
+from headwater.settings import bucket_settings
 from headwater.storage.bucket_files import BucketFiles
-from headwater.storage.objects import StoreCounters
+from headwater.storage.objects import Objects, StoreCounters
 from headwater.storage.places import open_files
 from tests.servers.versitygw import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server, s3_process, versitygw_program
 
@@ -95,11 +97,35 @@ class BucketLog:
         return sum(is_slot_name(name) for name in self.place.objects_below(f"{self.name}/log"))
 
 
+class FarObjects:
+    """A store to which each request has a long way."""
+
+    def __init__(self, objects: Objects, seconds: float) -> None:
+        self._objects = objects
+        self._seconds = seconds
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._objects, name)
+        if not callable(found):
+            return found
+
+        def asked(*given: Any, **named: Any) -> Any:
+            time.sleep(self._seconds)
+            return found(*given, **named)
+
+        return asked
+
+
 @contextmanager
-def bucket_log(place: Store, name: str, settings: hw.Settings | None = None) -> Iterator[BucketLog]:
-    files = open_files(place.url(name))
+def bucket_log(
+    place: Store, name: str, settings: hw.Settings | None = None, *, far_s: float = 0.0, take_over: bool = False
+) -> Iterator[BucketLog]:
+    """A log in the bucket; with `far_s` each of its requests takes so much longer."""
+    files = open_files(place.url(name), take_over=take_over)
     assert isinstance(files, BucketFiles)
-    with hw.open(files, settings=settings) as log:
+    if far_s:
+        files = BucketFiles(cast(Objects, FarObjects(files.objects, far_s)), take_over=take_over)
+    with hw.open(files, settings=settings if settings is not None else bucket_settings()) as log:
         yield BucketLog(log, files, place, name)
 
 

@@ -4,10 +4,14 @@
     a second    1 PUT     the lease
     a roll      1 PUT     the index of the sealed segment
                 1 PUT     trim
-                1 PUT     one object with all its slots, where they are small on average; then
+       merged   1 PUT     one object with all its slots, where they are small on average
+                1 GET     the fence that the owner has claimed the log with, if it is there: all else is in its memory
                 1 DELETE  a slot
-    checkpoint  1 PUT, and what keeping the newest two costs: 2 LIST, 3 GET, 1 DELETE; one a roll, or SHARD_BYTES
+    checkpoint  1 PUT, and what keeping the newest two costs: 2 LIST, 3 GET, 1 DELETE; made when a segment was sealed,
+                by upkeep in its own thread and then at most once a second, with a clean-up: 2 LIST of pins
 While nothing rolls there is no LIST, no GET and no DELETE.
+Without upkeep (`upkeep_interval_s=0`) there is a checkpoint a roll and no clean-up: then nothing but the lease goes by
+a clock, and what is counted is compared with this to the last request.
 
 SLOTS    are sealed once they hold `segment_size_bytes_max`, or are SLOTS_MAX, or are an hour old.
 NOT HERE Claiming and opening, which are once a life; landing, cleaning up and reading, which go by other clocks.
@@ -26,6 +30,7 @@ CHECKPOINT_PUTS = 1
 CHECKPOINT_LISTS = 2
 CHECKPOINT_GETS = 3
 CHECKPOINT_DELETES = 1
+CLEAN_UP_LISTS = 2
 VERBS = ("puts", "gets", "lists", "deletes")
 
 Range = tuple[float, float]
@@ -38,6 +43,8 @@ class Spell:
     asked: StoreCounters
     commits: int
     rolls: int
+    fences: int
+    """Segments that were sealed in it and begin with a fence."""
     slots_gone: int
     """Slots that are not in the store any more."""
     slot_bytes: float
@@ -69,7 +76,7 @@ def expected(spell: Spell) -> Expected:
     puts = spell.commits + spell.rolls * (puts_per_roll(spell.slot_bytes) + CHECKPOINT_PUTS)
     return Expected(
         puts=(puts + max(leases - 2, 0), puts + leases + 1),
-        gets=_exactly(spell.rolls * CHECKPOINT_GETS),
+        gets=_exactly(spell.rolls * CHECKPOINT_GETS + spell.fences * is_merged(spell.slot_bytes)),
         lists=_exactly(spell.rolls * CHECKPOINT_LISTS),
         deletes=_exactly(spell.slots_gone + spell.rolls * CHECKPOINT_DELETES),
     )

@@ -3,6 +3,8 @@
 RATE      1,000 rows of 1 KB as a record batch an append, from 8 threads, against bare conditional puts of the same
           bytes from 8 threads; then one row an append from 8 and from 64 threads, against bare puts of such a row.
           One server for all, in turn; ratios are within a round.  What fails here as a bug of a thread fails the bench.
+FAR       The same with 40 ms more for each request, about as far as a bucket is: batches of 1 MB from 8 threads
+          beside bare puts that are as far, single rows from 64, the first row after opening, a log taken over.
 LATENCY   One append at a time and one bare put at a time, in turn.
 LANDING   The same rows landed by processes of this machine from a bucket and from a disk, in turn; tables and catalog
           are on the disk for both.
@@ -36,6 +38,7 @@ from headwater.storage.objects import StoreCounters
 
 MANY_THREADS = 64
 SMALL_SEGMENT_BYTES = 4 * MIB
+FAR_S = 0.04
 SETTLED_S = 1.5
 """After so long the owner's other threads have done what there was to do."""
 
@@ -48,6 +51,7 @@ def run(quick: bool) -> Report:
     figures: dict[str, float] = {}
     with place((4 if quick else 16) * GIB) as directory, store(directory / "store") as server:
         large, small = _rates(server, rounds, appends, singles, figures)
+        far = _far(server, 3 if quick else 7, appends, figures)
         _latency(server, 100 if quick else 400, figures)
         landing = _landing(server, directory, landed_rows, 2 if quick else 5, figures)
         hot, off_model = _requests(server, 32 if quick else 128, figures)
@@ -70,6 +74,7 @@ def run(quick: bool) -> Report:
         bars=(
             at_least("1 MB appends from 8 threads, share of bare conditional puts (median of rounds)", large, 0.7),
             at_least("single rows from 8 threads, share of bare conditional puts (median of rounds)", small, 0.7),
+            at_least("1 MB appends from 8 threads, 40 ms away, share of bare puts as far (median of rounds)", far, 0.7),
             at_least("landing from the bucket, share of landing from disk (median of rounds)", landing, 0.9),
             at_most("LIST, GET and DELETE requests while rows were appended and nothing rolled", hot, 0),
             at_most("requests that the model does not explain", off_model, 0),
@@ -156,6 +161,51 @@ def _latency(server: Store, count: int, figures: dict[str, float]) -> None:
                 figures[f"bare_put_{name}_{text}_ms"] = percentile(theirs, share)
 
 
+def _far(server: Store, rounds: int, appends: int, figures: dict[str, float]) -> float:
+    """The share of bare puts, where each of both has a long way."""
+    batches = [wide_batch(seed) for seed in range(4)]
+    bodies = [batch.serialize().to_pybytes() for batch in batches]
+    names = iter(range(1 << 60))
+    bare = server.bare("bare-far")
+
+    def far_put(number: int) -> None:
+        time.sleep(FAR_S)
+        bare.put(f"l{next(names)}", bodies[number % 4])
+
+    with bucket_log(server, "far", far_s=FAR_S) as own:
+        topic = own.log.topic("events", schema=SCHEMA)
+        pairs = in_turn(
+            (
+                lambda: from_threads(WINDOW, appends, lambda number: _append(topic, batches[number % 4])),
+                lambda: from_threads(WINDOW, appends, far_put),
+            ),
+            rounds,
+        )
+        row = batches[0].slice(0, 1)
+        commits = own.log._engine.shard.log.counters.commits
+        seconds = from_threads(MANY_THREADS, appends, lambda number: _append(topic, row))
+        figures["far_rows_64_threads_per_s"] = MANY_THREADS * appends / seconds
+        figures["far_commits_per_s_of_rows"] = (own.log._engine.shard.log.counters.commits - commits) / seconds
+        alone = []
+        for _ in range(20):
+            begun = time.perf_counter()
+            topic.append(row)
+            alone.append((time.perf_counter() - begun) * 1000)
+        figures["far_append_row_p50_ms"] = percentile(alone, 0.5)
+        begun = time.perf_counter()
+        with bucket_log(server, "far", far_s=FAR_S) as reader:
+            assert next(iter(reader.log["events"].read(limit=1))).num_rows == 1
+            figures["far_opening_first_row_ms"] = (time.perf_counter() - begun) * 1000
+        begun = time.perf_counter()
+        with bucket_log(server, "far", far_s=FAR_S, take_over=True) as heir:
+            heir.log["events"].append(row)
+            figures["far_takeover_asked_for_s"] = time.perf_counter() - begun
+    size = WINDOW * appends * len(bodies[0])
+    _tell_pairs("far_batches_1mb", pairs, WINDOW * appends, figures)
+    figures["far_batches_1mb_ours_mb_per_s"] = size / median([each[0] for each in pairs]) / 1e6
+    return figures["far_batches_1mb_ratio"]
+
+
 # Landing ----------------------------------------------------------------------------------------------------------
 
 
@@ -213,13 +263,16 @@ def _requests(server: Store, appends: int, figures: dict[str, float]) -> tuple[f
     off = hot = 0.0
     # Slots of 1 MB stay as they are; single rows are merged.
     for name, rows, count in (("large", batch, appends), ("small", row, appends * 40)):
-        with bucket_log(server, f"requests-{name}", Settings(log=log_settings, upkeep_interval_s=0)) as own:
+        with bucket_log(server, f"quiet-{name}", Settings(upkeep_interval_s=3600)) as own:
+            topic = own.log.topic("events", schema=SCHEMA)
+            topic.append(rows)
+            quiet = _spell(own, topic, rows, 32)
+        with bucket_log(server, f"rolls-{name}", Settings(log=log_settings, upkeep_interval_s=0)) as own:
             topic = own.log.topic("events", schema=SCHEMA)
             # The claim, and as many checkpoints as are kept, are not what is asked about.
             for _ in range(3):
                 topic.append(row)
                 own.log.checkpoint()
-            quiet = _spell(own, topic, rows, 2)
             rolled = _spell(own, topic, rows, count)
         hot += quiet.asked.lists + quiet.asked.gets + quiet.asked.deletes
         for spell_name, spell in ((f"{name}_quiet", quiet), (f"{name}_rolls", rolled)):
@@ -248,6 +301,7 @@ def _spell(own: BucketLog, topic: hw.Topic, rows: object, appends: int) -> Spell
         asked=StoreCounters(**asked),
         commits=committed,
         rolls=log.counters.rolls - rolls,
+        fences=1 if log.counters.rolls > rolls == 0 else 0,
         slots_gone=slots + committed - own.slots(),
         slot_bytes=asked["bytes_put"] / committed,
         seconds=time.perf_counter() - begun,

@@ -21,13 +21,17 @@ from bench._store_model import (
     CHECKPOINT_GETS,
     CHECKPOINT_LISTS,
     CHECKPOINT_PUTS,
+    CLEAN_UP_LISTS,
     LEASE_PUTS_PER_S,
     is_merged,
     puts_per_roll,
 )
+from headwater.api.registry import LIST_NAMES
 from headwater.log.object_device import SLOTS_MAX
+from headwater.log.object_reads import PREFETCH
 from headwater.log.slots import WINDOW
-from headwater.settings import KIB, MIB, bucket_settings
+from headwater.settings import MIB, bucket_settings
+from headwater.topics.upkeep import PAUSE_S
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 MB = 1e6
@@ -48,14 +52,22 @@ class Figure:
     source: str
 
 
+def _measured(value: float, unit: str, what: str, figure: str) -> Figure:
+    return Figure(value, unit, what, f"bench objects: `{figure}`")
+
+
 # What was measured here: two cores that the S3 server shares -------------------------------------------------------
 
-OWNER_MB_PER_S = Figure(150, "MB/s", "one owner: appends of 1 MB from 8 threads", "bench objects")
-OWNER_CPU_S_PER_GB = Figure(3.0, "s/GB", "CPU of that owner's process", "bench objects")
-OWNER_ROWS_PER_S = Figure(8_000, "rows/s", "one owner: a row an append, from 64 threads", "bench objects")
-LANDING_MB_PER_S = Figure(33, "MB/s", "landing from the bucket by processes on both cores", "bench objects")
-TABLE_SHARE = Figure(0.6, "", "bytes of a table's files for a byte of the log (random text)", "bench objects")
-TRIM_BYTES = Figure(540, "B", "what `trim` has for each segment that is kept", "bench objects")
+OWNER_MB_PER_S = _measured(150, "MB/s", "one owner: appends of 1 MB from 8 threads", "batches_1mb_ours_mb_per_s")
+OWNER_CPU_S_PER_GB = _measured(3.0, "s/GB", "CPU of that owner's process", "owner_cpu_s_per_gb")
+OWNER_ROWS_PER_S = _measured(8_000, "rows/s", "one owner: a row an append, from 64 threads", "rows_64_threads_per_s")
+LANDING_MB_PER_S = _measured(
+    33, "MB/s", "landing from the bucket by processes on both cores", "landing_from_bucket_mb_per_s"
+)
+TABLE_SHARE = _measured(
+    0.53, "", "bytes of a table's files for a byte of the log (random text)", "landing_table_bytes_per_byte"
+)
+TRIM_BYTES = _measured(540, "B", "what `trim` has for each segment that is kept", "trim_bytes_per_segment")
 LEDGER_GETS = Figure(11, "GET", "of the ledger for each topic that a round lands", "counted, 30 topics")
 CATALOG_ROUND_TOPICS = Figure(1_000, "topics", "landed in one round, each commit 300 ms longer", "bench land")
 CATALOG_ROUND_S = Figure(57, "s", "that round", "bench land")
@@ -76,6 +88,7 @@ MEASURED = (
 PLANNED = Figure(0.5, "", "share of what an owner or a core can do that is planned with", "assumed")
 IDLE_CORES = Figure(0.1, "cores", "of an owner with little to do", "assumed")
 PUT_S = Figure(0.06, "s", "a put of 1 to 4 MiB", "assumed; on loopback 5 to 20 ms")
+GET_S = Figure(0.02, "s", "a GET of little", "assumed; on loopback 1 ms")
 LAKE_PUTS = Figure(4, "PUT", "of a landing: data file, manifest, manifest list, metadata", "Iceberg's format")
 TOPICS_PER_LOG = Figure(1_000, "topics", "in a log", "assumed; tests/e2e/test_scale.py holds so many")
 _LIST = "S3 Standard, us-east-1, November 2026"
@@ -83,7 +96,7 @@ PUT_USD = Figure(0.005, "$ per 1,000", "PUT and LIST", _LIST)
 GET_USD = Figure(0.0004, "$ per 1,000", "GET; DELETE is free", _LIST)
 STORED_USD = Figure(0.023, "$ per GB and month", "stored; transfer in is free", _LIST)
 CORE_USD = Figure(0.04, "$ per hour", "a core: half of a VM of two, on demand", "November 2026")
-ASSUMED = (PLANNED, IDLE_CORES, PUT_S, LAKE_PUTS, TOPICS_PER_LOG, PUT_USD, GET_USD, STORED_USD, CORE_USD)
+ASSUMED = (PLANNED, IDLE_CORES, PUT_S, GET_S, LAKE_PUTS, TOPICS_PER_LOG, PUT_USD, GET_USD, STORED_USD, CORE_USD)
 
 
 @dataclass(frozen=True)
@@ -155,6 +168,8 @@ def need(load: Load) -> Need:
     commits = max(1 / settings.log.commit_interval_s, at_once, each_bytes / settings.log.slot_bytes_target)
     slot_bytes = each_bytes / commits
     rolls = max(each_bytes / settings.log.segment_size_bytes_max, commits / SLOTS_MAX)
+    # By upkeep, which rests between two runs, and runs though nothing was sealed.
+    clean_ups = min(rolls, 1 / PAUSE_S) + 1 / settings.upkeep_interval_s
     rounds = 1 / max(load.freshness_s, load.topics / logs * CATALOG_ROUND_S.value / CATALOG_ROUND_TOPICS.value)
     landings = rounds * load.topics
     files = max(landings, load.mb_per_s * MB / settings.landing.target_file_bytes)
@@ -166,10 +181,11 @@ def need(load: Load) -> Need:
         logs=logs,
         owner_cores=max(load.mb_per_s / 1_000 * OWNER_CPU_S_PER_GB.value / PLANNED.value, IDLE_CORES.value * logs),
         commits_per_s=commits * logs,
-        log_puts_per_s=(commits + LEASE_PUTS_PER_S + rolls * (puts_per_roll(slot_bytes) + CHECKPOINT_PUTS)) * logs,
+        log_puts_per_s=(commits + LEASE_PUTS_PER_S + rolls * puts_per_roll(slot_bytes) + clean_ups * CHECKPOINT_PUTS)
+        * logs,
         lake_puts_per_s=landings * (LAKE_PUTS.value - 1) + files,
-        gets_per_s=(read + rolls * CHECKPOINT_GETS) * logs + landings * LEDGER_GETS.value,
-        lists_per_s=(rolls * CHECKPOINT_LISTS + 2 / settings.upkeep_interval_s) * logs,
+        gets_per_s=(read + clean_ups * CHECKPOINT_GETS) * logs + landings * LEDGER_GETS.value,
+        lists_per_s=clean_ups * (CHECKPOINT_LISTS + CLEAN_UP_LISTS) * logs,
         catalog_commits_per_hour=landings * 3_600,
         spark_cores=load.mb_per_s / (LANDING_MB_PER_S.value / 2) / PLANNED.value,
         log_gb=load.mb_per_s * kept_s / 1_000,
@@ -220,7 +236,7 @@ def tables() -> dict[str, str]:
         ),
         "commits": _table(
             {
-                "slot_bytes_enough, KiB": [each.load.enough_bytes / KIB for each in sizes],
+                "slot_bytes_enough, MiB": [each.load.enough_bytes / MIB for each in sizes],
                 "commits/s": [each.commits_per_s for each in sizes],
                 "PUT, million": [each.puts_per_s * MONTH_S / 1e6 for each in sizes],
                 "requests, $": [each.request_usd for each in sizes],
@@ -236,7 +252,113 @@ def tables() -> dict[str, str]:
                 "together, $ a month": [each.usd for each in fresh],
             }
         ),
+        "breaks": _breaks(),
     }
+
+
+def _breaks() -> str:
+    log = bucket_settings().log
+    most = need(Load(RATES_MB_PER_S[-1], TOPICS[0]))
+    ledger_s = TOPICS_PER_LOG.value * LEDGER_GETS.value * GET_S.value
+    trim_mb = 1e12 / log.segment_size_bytes_max * TRIM_BYTES.value / MB
+    walk_s = SLOTS_MAX / PREFETCH * GET_S.value
+    rows = [
+        (
+            "an owner, batches",
+            "the CPU of one process, and its way to the store",
+            f"measured: {_short(OWNER_MB_PER_S.value)} MB/s",
+            "more logs",
+        ),
+        (
+            "an owner, single rows",
+            "the interpreter's lock",
+            f"measured: {_short(OWNER_ROWS_PER_S.value)} rows/s",
+            "append batches; more logs",
+        ),
+        (
+            "commits of a log",
+            f"{WINDOW} in flight, each as long as a put takes",
+            f"extrapolated: {_short(WINDOW / PUT_S.value)} a second; full ones, "
+            f"{_short(WINDOW / PUT_S.value * log.slot_bytes_target / MB)} MB/s",
+            "nothing: CPU comes first",
+        ),
+        (
+            "the journal",
+            "one operation in flight, a put each",
+            f"extrapolated: {_short(1 / PUT_S.value)} changes of topics a second",
+            "`create_topics` makes many in one write",
+        ),
+        (
+            "topics in a log",
+            "memory, and the time to open",
+            "measured on a disk: 1,000 topics of 10,000 partitions open in 0.2 s; above that not measured",
+            "more logs",
+        ),
+        (
+            "the catalog",
+            "8 commits at a time, each as long as it takes",
+            f"measured: {_short(CATALOG_ROUND_TOPICS.value)} topics in {_short(CATALOG_ROUND_S.value)} s at 300 ms: a "
+            "freshness of 60 s is all that a log of so many can keep",
+            "a freshness of minutes; more logs",
+        ),
+        (
+            "the ledger",
+            "a few looks at the store for each topic, one after the other",
+            f"extrapolated: {_short(ledger_s)} s a round of {_short(TOPICS_PER_LOG.value)} topics: before the catalog",
+            "a freshness of minutes; more logs",
+        ),
+        (
+            "`trim`",
+            "names every segment that is kept, and is put anew at every roll",
+            f"extrapolated: {_short(trim_mb)} MB where the log keeps 1 TB",
+            "land, and let the log forget; larger segments; more logs",
+        ),
+        (
+            "opening and taking over",
+            f"walks the newest segment, at most {_short(SLOTS_MAX)} slots, {PREFETCH} at a time",
+            f"extrapolated: {_short(walk_s)} s",
+            "larger commits fill a segment with fewer slots",
+        ),
+        (
+            "landing",
+            "cores",
+            f"measured with processes: {_short(LANDING_MB_PER_S.value)} MB/s on two cores; the tasks are Spark's too",
+            "more executors: tasks share nothing",
+        ),
+        (
+            "the store",
+            "requests a second below one prefix, on S3 3,500 PUT and 5,500 GET (its documentation)",
+            f"extrapolated: {_short(most.log_puts_per_s / most.logs)} PUT/s a log at "
+            f"{_short(most.load.mb_per_s)} MB/s in all",
+            "nothing: each log is a prefix of its own",
+        ),
+        (
+            "logs with little to do",
+            "a lease a second, for each",
+            f"extrapolated: {_short(LEASE_PUTS_PER_S * MONTH_S / 1_000 * PUT_USD.value)} $ a month",
+            "not a log for each topic",
+        ),
+        (
+            "followers in other processes",
+            "two requests a look",
+            f"extrapolated: {_short(2 / log.follow_poll_s * MONTH_S / 1_000 * GET_USD.value)} $ a month for each",
+            "a larger `follow_poll_s`",
+        ),
+        (
+            "the registry",
+            "lists all that was placed before it places the next",
+            f"extrapolated: {_short(_registry_lists(10_000))} LIST for 10,000 topics, "
+            f"{_short(_registry_lists(10_000) / 1_000 * PUT_USD.value)} $",
+            "with `log=` it lists nothing",
+        ),
+    ]
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(["| part | its limit | reached at | what to do |", "|---|---|---|---|", *lines])
+
+
+def _registry_lists(topics: int) -> int:
+    """Of all that place them one by one: logs and what was placed are each listed by pages."""
+    return sum(1 + placed // LIST_NAMES + 1 for placed in range(topics))
 
 
 def _figures(figures: tuple[Figure, ...]) -> str:

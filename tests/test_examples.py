@@ -19,6 +19,8 @@ LINES_BELOW = 40
 
 
 def run_twice(example: Path, directory: Path, **environment: str) -> str:
+    """What it said the second time."""
+    said = ""
     for _ in range(2):
         run = subprocess.run(
             [sys.executable, str(example)],
@@ -30,8 +32,9 @@ def run_twice(example: Path, directory: Path, **environment: str) -> str:
         )
 
         assert run.returncode == 0, run.stderr
-        assert run.stdout.strip(), "an example that prints nothing shows nothing"
-    return run.stdout
+        said = run.stdout
+        assert said.strip(), "an example that prints nothing shows nothing"
+    return said
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -37,7 +39,8 @@ from headwater.storage.objects import Objects
 from headwater.storage.s3 import S3Objects
 from headwater.storage.simulated import SimulatedFiles
 from headwater.storage.simulated_store import SimulatedStore
-from tests.servers.versitygw import BUCKET, S3Server, versitygw
+from tests.servers.stores import s3_server, store_kinds
+from tests.servers.versitygw import S3Server
 
 SETTINGS = LogSettings(
     segment_size_bytes_max=1 << 16, write_body_bytes_max=1 << 16, reserve_bytes=0, scan_chunk_bytes=1 << 15
@@ -122,28 +125,30 @@ class ObjectStore:
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with versitygw() as server, server.in_environment():
-        yield server
+def servers() -> Iterator[Callable[[str], S3Server]]:
+    """S3 servers, each begun when the first of this module asks for it."""
+    with ExitStack() as running:
+        yield cache(lambda kind: running.enter_context(s3_server(kind)))
 
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "files on a disk": DiskStore,
     "simulated files": lambda _: MemoryStore(SimulatedFiles()),
     "simulated store": lambda _: ObjectStore(SimulatedStore(), threads=False),
-    "versitygw": lambda root: ObjectStore(S3Objects(f"s3://{BUCKET}/{root.parent.name}/{root.name}"), threads=True),
 }
 
 
-@pytest.fixture(params=list(STORES.values()), ids=list(STORES))
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+@pytest.fixture(params=[*STORES, *store_kinds()])
+def store(request: pytest.FixtureRequest, servers: Callable[[str], S3Server], tmp_path: Path) -> Iterator[Store]:
     (tmp_path / "now").mkdir()
-    if request.param is STORES["versitygw"]:
-        request.getfixturevalue("s3")
-    made: Store = request.param(tmp_path)
-    yield made
-    if isinstance(made, ObjectStore):
-        made.close()
+    if request.param in STORES:
+        yield STORES[request.param](tmp_path)
+        return
+    server = servers(request.param)
+    with server.in_environment():
+        on_server = ObjectStore(S3Objects(server.url(f"{tmp_path.parent.name}/{tmp_path.name}")), threads=True)
+        yield on_server
+        on_server.close()
 
 
 def opened(store: Store, log_start: int = 1) -> Device:

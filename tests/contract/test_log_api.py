@@ -3,7 +3,9 @@ a simulated store, and what is kept over a close in a bucket of a real S3 server
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,8 @@ from tests.contract.log_api_rows import Rows, RowsKept
 from tests.contract.log_api_topics import Topics, TopicsKept
 from tests.contract.log_api_transactions import Transactions, TransactionsKept
 from tests.contract.log_api_upkeep import Upkeep, UpkeepKept
-from tests.servers.versitygw import BUCKET, S3Server, versitygw
+from tests.servers.stores import s3_server, store_kinds
+from tests.servers.versitygw import S3Server
 
 
 class FilesPlace:
@@ -55,8 +58,6 @@ class BucketPlace:
 def place_named(name: str, root: Path) -> Place:
     if name == "simulated store":
         return BucketPlace(SimulatedStore())
-    if name == "versitygw":
-        return BucketPlace(S3Objects(f"s3://{BUCKET}/{root.parent.name}/{root.name}"))
     if name == "memory":
         return MemoryPlace()
     return FilesPlace(DiskFiles(root / "data") if name == "disk" else SimulatedFiles())
@@ -69,16 +70,20 @@ def log(place: Place) -> Iterator[hw.Log]:
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with versitygw() as server, server.in_environment():
-        yield server
+def servers() -> Iterator[Callable[[str], S3Server]]:
+    """S3 servers, each begun when the first of this module asks for it."""
+    with ExitStack() as running:
+        yield cache(lambda kind: running.enter_context(s3_server(kind)))
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "versitygw":
-        request.getfixturevalue("s3")
-    return place_named(request.param, tmp_path)
+def place(request: pytest.FixtureRequest, servers: Callable[[str], S3Server], tmp_path: Path) -> Iterator[Place]:
+    if request.param not in store_kinds():
+        yield place_named(request.param, tmp_path)
+        return
+    server = servers(request.param)
+    with server.in_environment():
+        yield BucketPlace(S3Objects(server.url(f"{tmp_path.parent.name}/{tmp_path.name}")))
 
 
 @pytest.mark.parametrize("place", ["disk", "simulated", "memory", "simulated store"], indirect=True)
@@ -86,6 +91,6 @@ class TestAnyPlace(Topics, Rows, Reading, Transactions, Groups, Upkeep):
     """All that is promised while a log is open."""
 
 
-@pytest.mark.parametrize("place", ["disk", "simulated", "simulated store", "versitygw"], indirect=True)
+@pytest.mark.parametrize("place", ["disk", "simulated", "simulated store", *store_kinds()], indirect=True)
 class TestKeptPlace(TopicsKept, RowsKept, ReadingKept, TransactionsKept, GroupsKept, UpkeepKept):
     """All that is promised over a close."""

@@ -26,7 +26,7 @@ from tests.e2e.test_topic_kills import History, check_log, range_of, requests_in
 from tests.e2e_objects.owner import OwnerSettings
 
 OWNER = Path(__file__).with_name("owner.py")
-EXPECTED_ERRORS = {"Fenced", "Poisoned", "OutcomeUnknown", "Unavailable", "LogLocked", "Closed"}
+EXPECTED_ERRORS = {"Fenced", "Poisoned", "OutcomeUnknown", "Unavailable", "StoreUnavailable", "LogLocked", "Closed"}
 """What a process may meet whose log is taken over, or whose store is away for a while."""
 
 

@@ -16,7 +16,7 @@ import signal
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -173,7 +173,7 @@ def test_owners_come_and_go_and_nothing_is_lost_or_doubled(
     assert acknowledged > 20 * len(resumed_s)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(120 + 5 * TAKEOVERS)
 def test_a_server_that_stalls_or_dies_under_load_loses_nothing(shaky: ShakyServer, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     url = shaky.server.url("shaky")
@@ -182,7 +182,7 @@ def test_a_server_that_stalls_or_dies_under_load_loses_nothing(shaky: ShakyServe
         owners = Owners(stack, url, tmp_path, rng)
         owner = owners.start()
         owner.wait_for_acknowledgements(20)
-        for _ in range(2):
+        for _ in range(max(TAKEOVERS // 20, 1)):
             with shaky.stopped():
                 time.sleep(2.0)
             owners.wait_until_all_is_well()
@@ -218,12 +218,18 @@ def test_a_full_disk_under_the_server_loses_nothing_and_is_outlived(tmp_path: Pa
 
 def fill(ballast: Path) -> None:
     """Take all the room that there is."""
-    with ballast.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(64 * KIB))
-        except OSError as error:
-            assert error.errno == errno.ENOSPC, error
+    with ballast.open("wb", buffering=0) as file, suppress_full():
+        while True:
+            file.write(bytes(64 * KIB))
+
+
+@contextmanager
+def suppress_full() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
 
 
 @pytest.mark.timeout(120)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from random import Random
@@ -105,6 +105,8 @@ class StoreSteps(Steps):
         """Where the log was taken over in the middle of this step: the fence's LSN, and whether the rival found what
         the step was about."""
         self._stages: list[Stage] = []
+        self._epochs: Sequence[int] = (0, 0)
+        """Of the journal and of the log, the last owner's."""
         self._next: Callable[[StoreProcess], None] | None = None
         self._refusing = False
         self._take_over = False
@@ -133,29 +135,30 @@ class StoreSteps(Steps):
         self.reader = None
         self.owner = self._claimed()
         self.log = self.owner.log
+        self._check_epochs()
         self.look()
         check_folds(self.log, self.owner.files, older_may_stay=True)
 
+    def _check_epochs(self) -> None:
+        """O2: every claim has an epoch of its own, above those before it."""
+        engine = self.log._engine
+        epochs = [each.log.device.claim().epoch for each in (engine.journal, engine.shard)]
+        if not all(now > before for now, before in zip(epochs, self._epochs, strict=True)):
+            raise Violation(f"O2: the owner has the epochs {epochs}, and the one before it had {self._epochs}")
+        self._epochs = epochs
+
     def _claimed(self) -> Process:
-        """Whoever owned it has closed it, or is silent for long enough, or is not asked."""
-        if self._take_over:
-            self._take_over = False
-            if self.often(50):
-                process = self.start(take_over=True)
-                process.log._engine.claim()
-                return process
-            process = self.start()
-            self._refused(LogLocked, process.log._engine.claim)
-            self.clock.advance(STALE_S)
-            process.log._engine.claim()
-            return process
-        process = self.start()
+        """Whoever owned it has closed it, or gives no sign of life for long enough, or is not asked."""
+        by_force = self._take_over and self.often(50)
+        # Where the store may not hear that the lease is given up, whoever comes next waits.
+        closed_well = not self._take_over and self.store.faults is None
+        self._take_over = False
+        process = self.start(take_over=by_force)
         try:
             process.log._engine.claim()
         except LogLocked:
-            if self.store.faults is None:
+            if closed_well or by_force:
                 raise
-            # The lease was to be given up, and the store did not hear of it.
             self.clock.advance(STALE_S)
             process.log._engine.claim()
         return process

@@ -188,6 +188,24 @@ def parts(scale: float) -> dict[str, Callable[[], Result]]:
         "contract-minio": lambda: _pytest(
             "contract-minio", "tests/contract", {"HEADWATER_MINIO": 1}, workers=PROCESSES
         ),
+        "slot-schedules": lambda: _pytest(
+            "slot-schedules",
+            "tests/simulation/test_slot_schedules.py",
+            {"HEADWATER_SLOT_SCHEDULES": scaled(1_000_000)},
+            workers=PROCESSES,
+        ),
+        "store-topics": lambda: _pytest(
+            "store-topics",
+            "tests/simulation/test_topics_on_store.py",
+            {"HEADWATER_STORE_TOPICS_SEEDS": scaled(5_000)},
+            workers=PROCESSES,
+        ),
+        "takeovers": lambda: _pytest(
+            "takeovers",
+            "tests/e2e_objects/test_takeover.py",
+            {"HEADWATER_TAKEOVERS": scaled(100)},
+            workers=PROCESSES,
+        ),
         "soak": lambda: _pytest("soak", "tests/soak", {"HEADWATER_SOAK_S": scaled(2_400)}),
     }
 

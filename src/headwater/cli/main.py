@@ -39,7 +39,7 @@ app = typer.Typer(
 )
 topic = typer.Typer(help="Make, show, change and delete topics.", no_args_is_help=True, rich_markup_mode="markdown")
 app.add_typer(topic, name="topic")
-log = typer.Typer(help="Look at a log on disk, check it, mend it.", no_args_is_help=True, rich_markup_mode="markdown")
+log = typer.Typer(help="Look at a log, check it, mend it.", no_args_is_help=True, rich_markup_mode="markdown")
 app.add_typer(log, name="log")
 registry = typer.Typer(
     help="Which logs there are, and which of them a topic lives in.", no_args_is_help=True, rich_markup_mode="markdown"

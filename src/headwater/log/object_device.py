@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from headwater.clock import Clock, Entropy
-from headwater.errors import Closed, Fenced, Forgotten, LogLocked, LostSegment, OutcomeUnknown, Poisoned
+from headwater.errors import Closed, Fenced, Forgotten, LogLocked, LostSegment, OutcomeUnknown, Poisoned, Unavailable
 from headwater.frames.frame import Kind
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.ids import Epoch, Lsn
@@ -43,6 +43,7 @@ from headwater.log.slots import LEASE, is_slot_name
 from headwater.log.takeover import Taken, begin, read_trim, still_walked, take_over
 from headwater.log.walk import Walk
 from headwater.log.window import Window
+from headwater.storage.objects import StoreUnsure
 
 logger = logging.getLogger("headwater.log")
 
@@ -199,6 +200,9 @@ class ObjectDevice(ObjectReads):
         names = self._bucket.list(directory)
         left = [name for name in names if is_slot_name(name) or name.endswith(".seg")]
         if left:
+            if self._asked(read_trim(directory)) is not None:
+                # Somebody else has begun it between the two looks.
+                return
             raise LostSegment(
                 "the log's trim object is gone, though its slots are there: put it back from a copy",
                 directory=directory,
@@ -472,9 +476,17 @@ class ObjectDevice(ObjectReads):
         raise Forgotten("this segment was forgotten or replaced: plan again", segment=name)
 
     def keep(self) -> None:
-        """What the keeper's threads do, once: give a sign of life, and take what is sealed into trim."""
-        self._owned().keeper.renew()
-        self.take_in()
+        """What the keeper's threads do, once: give a sign of life, and take what is sealed into trim.  What the store
+        does not answer is put off."""
+        keeper = self._owned().keeper
+        try:
+            keeper.renew()
+            keeper.absorb()
+        except Fenced as fenced:
+            self._be_fenced(fenced)
+            raise
+        except (Unavailable, StoreUnsure) as error:
+            logger.warning("the log's upkeep on the store was put off: %s", error)
 
     def take_in(self) -> None:
         """Take what is sealed into trim, so that it can be forgotten or replaced: not under the baton, it may be

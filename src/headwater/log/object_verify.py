@@ -66,8 +66,9 @@ def _findings(seen: SeenLog) -> Iterator[Finding]:
         if each.slot is None and each.number != seen.broken_at:
             yield _finding(seen, ObjectFinding.DAMAGED_SLOT, each.damage, slot_name(each.number))
     for first, last in seen.lost:
-        more = f", and all up to {slot_name(last)}" if last > first else ""
-        detail = f"it was acknowledged, and is not there{more}"
+        more = ", which are void if it was a fence" if last - first + 1 == manifest.window else ""
+        rest = f"; nor are those up to {slot_name(last)}{more}" if last > first else ""
+        detail = f"it was acknowledged, and is not there{rest}"
         yield _finding(seen, ObjectFinding.LOST_SLOT, detail, slot_name(first))
 
 

@@ -2,7 +2,8 @@
 
 A pin is a file `pins/<32 hex digits>` that its holder keeps locked, with the note "pid <pid> lsn <lsn>": the log
 is not to let go of this LSN or a later one.  The lock is the pin; it dies with its holder, and whoever meets
-the file unlocked removes it.
+the file unlocked removes it.  In a bucket the lock is a lease (storage/store_lease.py), and dies some seconds after
+its holder was last heard of.
 
 ORDER    A pin is made first, and then the log's start is read.  A deletion records the new start first, and then
          reads the pins.  So one of the two sees the other: a pin that came too late is PinExpired, a pin that came

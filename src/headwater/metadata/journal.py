@@ -56,12 +56,14 @@ from headwater.ids import Lsn
 from headwater.log import Draft, FrameLog, open_log
 from headwater.log.first_lsn import first_lsn_in
 from headwater.log.names import RESERVE
+from headwater.log.object_device import ObjectDevice
 from headwater.metadata.checkpoint import KEPT, Checkpoint, CheckpointFile, CheckpointKind, Checkpoints
 from headwater.metadata.operations import Operation, decode_operation, encode_operation
 from headwater.metadata.recovery import JournalReport, Start, apply_frame, choose_start, log_start
 from headwater.metadata.ring import MARGIN, SLOTS, Ring
 from headwater.metadata.state import MetadataState, Refused
 from headwater.settings import LogSettings
+from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.files import Files
 
 logger = logging.getLogger("headwater.metadata")
@@ -71,6 +73,9 @@ OPERATIONS_MAX = SLOTS - 1
 
 EARLY = 2 * MARGIN
 """With fewer slots than this after an append a checkpoint is tried, while nothing yet depends on its success."""
+
+_LOOKS_MAX = 5
+"""A list of a bucket may not know yet of what was put a moment ago: so often it is asked before one is lost."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -126,6 +131,7 @@ class Journal:
 
     def _recover(self) -> None:
         """Checkpoint, journal, replay; anew if an owner elsewhere has compacted meanwhile."""
+        looks = _LOOKS_MAX if isinstance(self._files, BucketFiles) else 1
         while True:
             # The checkpoints before the journal: what they cover is in any journal that is read after them.
             seen = self._look()
@@ -135,7 +141,8 @@ class Journal:
                 self._replay(start)
                 return
             except (Forgotten, LostSegment, CheckpointLost):
-                if self._look() == seen:
+                looks -= 1
+                if self._look() == seen and looks <= 0:
                     raise
 
     def _look_at_log(self) -> None:
@@ -382,11 +389,14 @@ class Journal:
 
     def _compact(self) -> None:
         """Keep two checkpoints, and of the journal what the older one needs."""
+        log = self._log
+        if isinstance(log.device, ObjectDevice):
+            # A journal in a bucket has nobody else who takes what is sealed into trim, and only that can be forgotten.
+            log.device.keep()
         valid = [file.lsn for file in self._checkpoints.read() if file.checkpoint is not None]
         self._checkpoints.keep_newest(KEPT)
         if len(valid) < KEPT:
             return
-        log = self._log
         before_lsn = log.segments()[0].first_lsn
         gone = log.exclusively(lambda: log.device.forget(Lsn(valid[KEPT - 1] + 1)))
         first_lsn = log.segments()[0].first_lsn

@@ -92,7 +92,8 @@ class BucketFiles:
 
     def _begin_anew(self) -> None:
         self._pid = os.getpid()
-        self._guard = threading.Lock()
+        # Whoever holds it may be the one who collects a handle that nobody closed: that one closes itself, and comes back.
+        self._guard = threading.RLock()
         self._drafts: dict[str, Draft] = {}
         self._leases = StoreLeases(
             self.objects,
@@ -174,7 +175,8 @@ class BucketFiles:
         prefix = f"{directory}/" if directory else ""
         self._check_process()
         with self._guard:
-            paths = {name for name in self._drafts if name.startswith(prefix)}
+            drafts = list(self._drafts)
+        paths = {name for name in drafts if name.startswith(prefix)}
         after = ""
         while True:
             page = self._page(prefix, after)

@@ -5,8 +5,8 @@ PROMISE  One call is one request (a list: one a page), sent once: the client's o
          Changed and FileNotFoundError must be said only by a store that looked.
 REFUSED  What asking again cannot mend (credentials, a bucket that is not there, a wrong region, a store without
          conditional puts) is PermissionError, at once: it names the bucket and what the store said.
-TIME     Connecting is given up after 5 s, a put after 30 s (a large one after 5 minutes), a read when nothing has come
-         for 30 s.  All of these are StoreUnsure.
+TIME     Connecting is given up after 5 s, a put after 30 s (one of at most 4 KiB after 5 s, because leases hang on
+         such; one above 16 MiB after 5 minutes), a read when nothing has come for 30 s.  All of these are StoreUnsure.
 ADDRESS  s3://bucket/prefix.  Endpoint, region and credentials come by the usual environment (AWS_ENDPOINT_URL,
          AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN; AWS_ALLOW_HTTP=true for an endpoint
          without TLS), by a container's or web identity's, or by the machine's metadata service.
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 CONNECT_S_MAX = 5.0
 REQUEST_S_MAX = 30.0
+SMALL_REQUEST_S_MAX = 5.0
+SMALL_BYTES = 4 << 10
 LARGE_REQUEST_S_MAX = 300.0
 LARGE_BYTES = 16 << 20
 PAGE_NAMES = 1_000
@@ -74,6 +76,7 @@ class S3Objects:
         self._lock = threading.Lock()
         self._answered = False
         S3Objects._client_pid = S3Objects._client_pid or os.getpid()
+        self._small_puts = self._client(total_s=min(request_s_max, SMALL_REQUEST_S_MAX))
         self._puts = self._client(total_s=request_s_max)
         self._large_puts = self._client(total_s=max(request_s_max, LARGE_REQUEST_S_MAX))
         # A read takes as long as its bytes take; the clock that matters runs while nothing comes.
@@ -101,7 +104,11 @@ class S3Objects:
     def _put(self, name: str, data: Buffer, mode: PutMode, answers: Mapping[Meaning, type[OSError]]) -> str:
         key = self._key(name)
         size = memoryview(data).nbytes
-        client = self._large_puts if size > LARGE_BYTES else self._puts
+        client = self._puts
+        if size <= SMALL_BYTES:
+            client = self._small_puts
+        elif size > LARGE_BYTES:
+            client = self._large_puts
         self._count(puts=1, bytes_put=size)
         try:
             done = obstore.put(client, key, data, mode=mode, use_multipart=False)

@@ -2,7 +2,8 @@
 
 A lease is an object that its holder writes anew every RENEW_S: {"holder": note, "token": 32 hex digits, "count": n}.
 Whoever finds it does not look at any clock but its own: a lease that has not changed for STALE_S since it was first
-seen is dead, and whoever wants it takes it.  One that was released is left behind with "free": true.
+seen is dead, and whoever wants it takes it.  One that was released is left behind with "free": true.  Byte by byte:
+docs/formats/pins.md.
 
 every change is a conditional put   so of all who want a lease one gets it, a holder that was paused cannot renew what
                                     another has taken, and nothing that is done late can hurt
@@ -82,9 +83,8 @@ class StoreLock:
         self.name = name
         self.note = note
         self.token = token
-        self.guard = threading.Lock()
-        """Held by whoever writes it."""
         self.etag = ""
+        """Of our last write that is known to have been done."""
         self.count = 0
         self.renewed_s = 0.0
         """When the last write that is known to have been done was begun, by the monotonic clock."""
@@ -94,8 +94,12 @@ class StoreLock:
         """False once it was released or lost, or was not renewed for so long that it may have been taken."""
         return not self.ended and self._leases.is_fresh(self)
 
-    def written(self, *, free: bool = False) -> bytes:
-        return Written(self.note, self.token, self.count, free).pack()
+    def written(self) -> bytes:
+        return Written(self.note, self.token, self.count).pack()
+
+    def written_free(self) -> bytes:
+        """Without the token, so that a renewal that was under way does not take it for its own."""
+        return Written(self.note, "", self.count, free=True).pack()
 
     def release(self) -> None:
         """Let others have it; twice, in a forked child, or after it was lost, is nothing."""
@@ -205,42 +209,42 @@ class StoreLeases:
         with self._guard:
             locks = list(self._held.values())
         for lock in locks:
-            with lock.guard:
-                if not lock.ended:
-                    self._renew(lock)
+            self._renew(lock)
 
     def _renew(self, lock: StoreLock) -> None:
         begun_s = self._clock.monotonic_s()
         lock.count += 1
         try:
-            if self._swap(lock, lock.written()):
-                lock.renewed_s = begun_s
+            written = self._swap(lock, lock.written())
+            if written is not None:
+                lock.etag, lock.renewed_s = written, begun_s
                 return
         except OSError as error:
             # It stands until it is stale: the next round tries again.
             logger.warning("could not renew the lease %s, will try again: %s", lock.name, error)
             return
-        logger.warning("the lease %s was lost: nobody heard from us for too long, and somebody took it", lock.name)
-        self._end(lock)
+        if self._end(lock):
+            logger.warning("the lease %s was lost: nobody heard from us for too long, and somebody took it", lock.name)
 
-    def _swap(self, lock: StoreLock, data: bytes) -> bool:
-        """Write our lease anew; False where it is no longer ours."""
+    def _swap(self, lock: StoreLock, data: bytes) -> str | None:
+        """Write our lease anew, and give its etag; None where it is no longer ours."""
+        etag = lock.etag
         for _ in range(ROUNDS):
             try:
-                lock.etag = self._patience.ask(
-                    lambda: self._objects.put_if_match(lock.name, data, lock.etag), tries=TRIES
-                )
-                return True
+                return self._put_over(lock.name, data, etag)
             except Changed:
                 try:
                     found = self._patience.ask(lambda: self._objects.get(lock.name), tries=TRIES)
                 except FileNotFoundError:
-                    return False
+                    return None
                 if read_lease(found.data).token != lock.token:
-                    return False
+                    return None
                 # A write of ours of which the store did not say what became of it: go on from there.
-                lock.etag = found.etag
+                etag = found.etag
         raise StoreUnsure(f"{lock.name} changes whenever it is written, and is still ours")
+
+    def _put_over(self, name: str, data: bytes, etag: str) -> str:
+        return self._patience.ask(lambda: self._objects.put_if_match(name, data, etag), tries=TRIES)
 
     def _keep_renewing(self) -> None:
         nobody = threading.Event()
@@ -259,16 +263,17 @@ class StoreLeases:
 
     # Letting go ------------------------------------------------------------------------------------
 
+    # Neither waits for a renewal that is under way, which may take as long as the store lets it: it is bound to what it
+    # was to replace, and comes to nothing.
+
     def release(self, lock: StoreLock) -> None:
-        with lock.guard:
-            if lock.ended:
-                return
-            self._end(lock)
-            try:
-                self._swap(lock, lock.written(free=True))
-            except OSError as error:
-                # Not renewed any more, it will be stale soon; whoever lets go has nothing better to do about it.
-                logger.warning("could not release the lease %s, others wait until it is stale: %s", lock.name, error)
+        if not self._end(lock):
+            return
+        try:
+            self._swap(lock, lock.written_free())
+        except OSError as error:
+            # Not renewed any more, it will be stale soon; whoever lets go has nothing better to do about it.
+            logger.warning("could not release the lease %s, others wait until it is stale: %s", lock.name, error)
 
     def forget(self, name: str) -> None:
         """Its file is being removed: it is neither renewed nor released any more."""
@@ -276,11 +281,13 @@ class StoreLeases:
         with self._guard:
             lock = self._held.get(name)
         if lock is not None:
-            # After a write that is under way, so that none can follow.
-            with lock.guard:
-                self._end(lock)
+            self._end(lock)
 
-    def _end(self, lock: StoreLock) -> None:
-        lock.ended = True
+    def _end(self, lock: StoreLock) -> bool:
+        """False where it has ended before."""
         with self._guard:
+            if lock.ended:
+                return False
+            lock.ended = True
             self._held.pop(lock.name, None)
+            return True

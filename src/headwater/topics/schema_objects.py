@@ -42,7 +42,7 @@ def _put_schemas(files: BucketFiles, state: MetadataState, operations: Iterable[
             put_anyway(files.patience, files.objects, *named)
         except StoreUnsure as error:
             # The object may appear later, and says nothing of a topic: only the journal does.
-            raise Unavailable(f"the store does not answer, so the topic was not changed: {error}") from error
+            raise Unavailable(f"the topic was not changed: {error}") from error
 
     wanted = list(_named(state, operations))
     if len(wanted) > 1 and files.threads:

@@ -114,15 +114,15 @@ def test_a_log_that_was_put_back_before_what_has_landed_is_a_finding(data: Path)
 
 @pytest.mark.parametrize("name", [FindingName.DAMAGED_FRAME, FindingName.LOST_SEGMENT])
 def test_nothing_in_the_ledger_is_advised_to_be_repaired(name: FindingName) -> None:
-    found = advice(Finding(name, "", "ledger/x.seg"), Path("data"))
+    found = advice(Finding(name, "", "ledger/x.seg"), "data")
 
     assert found.command == ""
     assert "the tables say how far they have come" in found.text
-    assert advice(Finding(name, "", "x.seg"), Path("data")).text == ADVICE[name].text
+    assert advice(Finding(name, "", "x.seg"), "data").text == ADVICE[name].text
 
 
 def test_an_index_of_the_ledger_is_rebuilt_by_opening() -> None:
-    found = advice(Finding(FindingName.WRONG_INDEX, "", "ledger/x.idx"), Path("data"))
+    found = advice(Finding(FindingName.WRONG_INDEX, "", "ledger/x.idx"), "data")
 
     assert "opening rebuilds it" in found.text
 

@@ -172,7 +172,7 @@ def test_a_journal_without_a_state_says_so(data: Path) -> None:
     ],
 )
 def test_what_helps_the_log_is_not_advised_for_the_journal(name: str, path: str, wanted: str) -> None:
-    assert advice(Finding(name, "", path), Path("d")).command == wanted
+    assert advice(Finding(name, "", path), "d").command == wanted
 
 
 # Dump -----------------------------------------------------------------------------------------------------------------

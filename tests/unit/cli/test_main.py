@@ -19,11 +19,12 @@ from tests.unit.cli.logs import damage_a_sealed_segment, make_log, run
 LEAVES = [
     *(["log", name] for name in ("verify", "dump", "repair", "rebuild")),
     *(["topic", name] for name in ("create", "list", "describe", "alter", "delete", "compact")),
+    *(["registry", name] for name in ("ls", "add", "place", "find")),
     ["append"],
     ["read"],
     ["status"],
 ]
-COMMANDS = [[], ["log"], ["topic"], *LEAVES]
+COMMANDS = [[], ["log"], ["topic"], ["registry"], *LEAVES]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

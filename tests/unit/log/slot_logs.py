@@ -63,7 +63,7 @@ class SlotLog:
         """The slot of the fence."""
         self.epoch += 1
         token = self.epoch.to_bytes(16, "big")
-        slot = self._put([Draft(Kind.EPOCH, pack_epoch(self.epoch, token))], FENCE)
+        slot = self._put([Draft(Kind.EPOCH, pack_epoch(self.epoch, token))], FENCE, durable_lsn=0)
         self.manifest = self.manifest.owned_by(self.epoch, token)
         self._put_trim()
         return slot

@@ -195,6 +195,23 @@ def test_a_log_whose_trim_is_gone_is_not_begun_anew() -> None:
         append(other, 1)
 
 
+def test_two_that_begin_a_log_at_the_same_moment_begin_one_log() -> None:
+    store = SimulatedStore()
+    other = opened(bucket(store, seed=2, take_over=True), seed=3)
+
+    def begin_too(verb: str, name: str) -> None:
+        if verb == "list_after":
+            store.before_call = None
+            append(other, 1)
+
+    log = opened(bucket(store, take_over=True))
+    store.before_call = begin_too
+    append(log, 1)
+
+    assert len(bodies(log)) == 2
+    log.close()
+
+
 def test_a_log_that_must_reach_further_back_is_lost_by_name() -> None:
     store = SimulatedStore()
 

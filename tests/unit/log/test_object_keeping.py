@@ -259,6 +259,24 @@ def test_what_upkeep_cannot_do_now_is_put_off_and_a_fence_ends_it() -> None:
         append(log, 1)
 
 
+def test_what_the_store_does_not_answer_is_put_off_by_whoever_keeps_it_in_order() -> None:
+    store = SimulatedStore()
+    log = opened(bucket(store))
+    append(log, 3)
+    log.roll()
+
+    def down(verb: str, name: str) -> None:
+        raise StoreUnsure("down")
+
+    store.before_call = down
+    device_of(log).keep()
+    store.before_call = None
+
+    device_of(log).keep()
+    assert trim_of(store).segments
+    log.close()
+
+
 def test_a_keeper_that_ends_itself_does_not_wait_for_itself() -> None:
     store = SimulatedStore()
     log = opened(bucket(store))

@@ -60,6 +60,14 @@ def test_a_segment_has_the_same_bytes_in_slots_and_merged() -> None:
         here.close()
 
 
+def test_a_segment_that_trim_does_not_name_is_no_part_of_the_log() -> None:
+    store, _ = made()
+    store.put("log/00000000000000000001.1.seg", store.contents("log/00000000000000000001.0.seg"))
+
+    assert "00000000000000000001.1.seg" not in as_files(store).list("log")
+    assert verify_log(as_files(store).as_files(), "log", log_start=1).notes == []
+
+
 def test_a_read_beyond_the_end_is_short() -> None:
     file = as_files(made()[0]).open("log/00000000000000000001.0.seg")
     buffer = bytearray(100)

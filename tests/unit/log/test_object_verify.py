@@ -196,6 +196,17 @@ def test_slots_that_are_missing_in_the_middle_are_lost() -> None:
     assert of_frames(store) == [FindingName.BROKEN_CHAIN]
 
 
+def test_a_fence_that_is_gone_is_told_apart_from_the_slots_that_it_made_void() -> None:
+    store, log = made()
+    fence = log.next_slot - 3 - 4
+    store.delete(path(fence))
+
+    (finding,) = findings_of(seen_in(store))
+
+    assert (finding.name, finding.segment) == (ObjectFinding.LOST_SLOT, path(fence))
+    assert "which are void if it was a fence" in finding.detail
+
+
 @pytest.mark.parametrize("merged", [True, False])
 def test_a_segment_whose_object_is_gone_is_lost(merged: bool) -> None:
     store, _ = made(merged=merged)

@@ -432,8 +432,10 @@ def test_many_threads_and_futures_are_told_in_log_order_and_only_what_is_durable
         assert stage.device.next_lsn() == stage.device.durable() + 1
 
     def by_future(body: bytes) -> None:
-        future = stage.log.append_future([rows(1, body=body)])
+        # Asked to be told before it is queued: what is asked of a future that is done is told by whoever asks.
+        future: Future[Receipt] = Future()
         future.add_done_callback(lambda each: told.append(each.result().first_lsn))
+        stage.log.submit_future(Request([rows(1, body=body)], DRAFT_BYTES, future))
         futures.append((body, future))
 
     def work(number: int, seed: int) -> None:

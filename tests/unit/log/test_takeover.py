@@ -92,11 +92,15 @@ def test_what_a_slot_holds_is_not_believed_where_there_is_no_trim() -> None:
 def test_a_walk_takes_in_what_is_there_and_ends_at_what_is_not() -> None:
     walk = Walk(NEW, "e1", {})
     fence = slot(walk, fence_of(OURS), flags=FENCE)
+    beyond = Walk(NEW, "e1", {})
+    beyond.add(fence)
+    commit = slot(beyond, ROW)
 
-    played = play(walk_on("log", walk), Unsure(), Found(fence, "f"), found(NEW), Unsure(), Absent())
+    played = play(walk_on("log", walk), Unsure(), Found(fence, "f"), found(NEW), Unsure(), Found(commit, "c"), Absent())
 
-    assert played.asked == [Get(name(1)), Get(name(1)), Get(TRIM), Get(name(5)), Get(name(5))]
-    assert (played.result, walk.fence) == (True, (1, OURS))
+    # Only after a fence is trim looked at again.
+    assert played.asked == [Get(name(1)), Get(name(1)), Get(TRIM), Get(name(5)), Get(name(5)), Get(name(6))]
+    assert (played.result, walk.next_slot, walk.end.next_lsn) == (True, 6, 3)
 
 
 def test_a_walk_that_meets_a_fence_in_a_slot_that_trim_has_passed_begins_anew() -> None:

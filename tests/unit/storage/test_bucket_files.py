@@ -597,19 +597,37 @@ def test_two_threads_that_create_one_name_get_one_file(files: BucketFiles, store
     assert read(files, "d/a") == b"abc"
 
 
+def test_a_handle_that_is_collected_under_the_guard_closes_itself(files: BucketFiles) -> None:
+    file = files.create("d/a")
+    file.sync_all()
+
+    with files._guard:
+        del file
+
+    assert not files._drafts
+
+
 def test_a_forked_child_has_none_of_its_parents_files(files: BucketFiles, store: SimulatedStore) -> None:
     write(files, "d/a", b"abc")
     file = files.open("d/a", writable=True)
     file.append([b"d"])
     reader = files.open("d/a")
+    held, forked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with files._guard:
+            held.set()
+            forked.wait(30)
+
     # A thread of the parent may hold the guard at the moment of the fork.
-    files._guard.acquire()
-    try:
-        pid = os.fork()
-        if not pid:
-            os._exit(_look_as_child(files, file, reader))
-    finally:
-        files._guard.release()
+    holding = threading.Thread(target=hold)
+    holding.start()
+    assert held.wait(30)
+    pid = os.fork()
+    if not pid:
+        os._exit(_look_as_child(files, file, reader))
+    forked.set()
+    holding.join()
     assert os.waitpid(pid, 0)[1] == 0
     file.sync_all()
     assert store.contents("d/a") == b"abcd"

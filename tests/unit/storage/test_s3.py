@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headwater.errors import Closed, InvalidRequest
+from headwater.storage import s3
 from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.disk import DiskFiles
 from headwater.storage.objects import Changed, Exists, Found, Objects, StoreUnsure
@@ -93,6 +94,23 @@ def test_a_store_that_is_silent_is_given_up(verb: str) -> None:
 
         assert 0.2 < time.monotonic() - begun < 10
         assert len(server.requests) == 1
+
+
+def test_a_lease_that_a_store_is_silent_about_is_given_up_while_it_can_still_be_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(s3, "SMALL_REQUEST_S_MAX", 0.2)
+    with scripted_http(SILENCE) as server:
+        objects = objects_at(server, request_s_max=1.2)
+
+        took: list[float] = []
+        for size in (4 << 10, (4 << 10) + 1):
+            begun = time.monotonic()
+            with pytest.raises(StoreUnsure):
+                objects.put_if_match("log/lease", bytes(size), '"e"')
+            took.append(time.monotonic() - begun)
+
+        assert took[0] < 1.0 < took[1]
 
 
 def test_an_object_of_which_only_a_part_comes_is_not_got() -> None:

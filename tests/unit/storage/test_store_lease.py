@@ -60,6 +60,16 @@ def test_a_lease_says_who_holds_it(one: Process, two: Process, store: SimulatedS
         two.files.lock("d/lock", "another")
 
 
+def test_a_lease_is_written_as_the_format_says() -> None:
+    written = Written("pid 4711 lsn 123456", "0f1e2d3c4b5a69788796a5b4c3d2e1f0", 11)
+    data = b'{"holder": "pid 4711 lsn 123456", "token": "0f1e2d3c4b5a69788796a5b4c3d2e1f0", "count": 11}'
+    more = data[:-1] + b', "free": true, "what comes later": [1]}'
+
+    assert written.pack() == data
+    assert read_lease(data) == written
+    assert read_lease(more).free
+
+
 def test_a_new_lease_costs_one_request_and_one_of_our_own_none_to_refuse(one: Process, store: SimulatedStore) -> None:
     lock = one.files.lock("d/lock", "one")
     with pytest.raises(LockHeld, match="one"):
@@ -355,6 +365,46 @@ def test_a_thread_that_died_is_begun_anew_with_the_next_lease(store: SimulatedSt
     _until(lambda: all(read_lease(store.contents(lock.name)).count >= 2 for lock in (first, second)))
     first.release()
     second.release()
+
+
+def test_a_renewal_that_is_tried_again_does_not_take_back_what_was_released_meanwhile(store: SimulatedStore) -> None:
+    files = BucketFiles(store, clock=ManualClock(), threads=False, pause=lambda _seconds: lock.release())
+    lock = files.lock("d/lock", "one")
+    store.next_fate(Fate.FAILED, verb="put_if_match")
+
+    files.renew_all()
+
+    assert read_lease(store.contents("d/lock")).free
+
+
+def test_nobody_waits_for_a_renewal_that_hangs(store: SimulatedStore, caplog: pytest.LogCaptureFixture) -> None:
+    files = BucketFiles(store, threads=False)
+    released, forgotten = files.lock("d/released", "one"), files.lock("d/forgotten", "one")
+    hanging, let_go = threading.Event(), threading.Event()
+
+    def hang(verb: str, name: str) -> None:
+        if threading.current_thread() is renewing and verb == "put_if_match":
+            hanging.set()
+            let_go.wait(30)
+
+    renewing = threading.Thread(target=files.renew_all)
+    store.before_call = hang
+    renewing.start()
+    assert hanging.wait(30)
+    released.release()
+    files.unlink("d/forgotten")
+    again = files.lock("d/forgotten", "another")
+    forgotten.release()
+    with caplog.at_level(logging.WARNING):
+        let_go.set()
+        renewing.join(30)
+
+    assert caplog.text == ""
+    assert read_lease(store.contents("d/released")).free
+    assert read_lease(store.contents("d/forgotten")).token == again.token
+    assert again.is_held()
+    with pytest.raises(LockHeld, match="another"):
+        files.lock("d/forgotten", "one")
 
 
 def test_a_forked_child_neither_renews_nor_releases_its_parents_leases(store: SimulatedStore) -> None:

@@ -26,6 +26,7 @@ from headwater.errors import (
     UnknownTopic,
 )
 from headwater.frames.frame import Kind
+from headwater.log.file_device import FileDevice
 from headwater.settings import KIB
 from headwater.topics.consumer import Polled
 from headwater.topics.requests import GroupOffset
@@ -344,6 +345,7 @@ def test_a_consumer_that_polls_in_the_middle_of_a_commit_misses_no_row(monkeypat
     polled = consumer.poll()
     assert polled is not None and polled.next_offset == 1
     device = engine_of(log).shard.log.device
+    assert isinstance(device, FileDevice)
     write_mark = device._write_mark
     handed_out: list[Polled | None] = []
     polls: list[threading.Thread] = []

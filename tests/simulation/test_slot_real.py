@@ -1,0 +1,46 @@
+"""Real logs of several processes on one simulated store, whatever comes between two requests: there is one history.
+
+HEADWATER_SLOT_REAL says how many schedules are run (100 in CI), HEADWATER_SLOT_REAL_FROM with which they begin.
+A violation prints the command that replays it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.simulation.slot_real import Stage, run_real_seed
+
+SCHEDULES = int(os.environ.get("HEADWATER_SLOT_REAL", "100"))
+FIRST = int(os.environ.get("HEADWATER_SLOT_REAL_FROM", "0"))
+SHARES = 2
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.timeout(120 + SCHEDULES)
+def test_real_processes_on_one_store_have_one_history_whoever_owns_it_dies_or_is_late(share: int) -> None:
+    counts: Counter[str] = Counter()
+
+    for seed in range(FIRST + share, FIRST + SCHEDULES, SHARES):
+        counts += run_real_seed(seed)
+
+    print(dict(counts))
+    played = SCHEDULES // SHARES
+    assert counts["acknowledged"] > 10 * played, f"hardly anything was written: {counts}"
+    assert counts["Fenced"] > played // 2, f"hardly anybody came between: {counts}"
+
+
+def test_two_processes_that_begin_a_log_at_the_same_moment_both_find_it_whole() -> None:
+    # One looked for trim before it was there, and for slots after the other had put its fence.
+    for seed in (1191, 1220, 1243):
+        run_real_seed(seed)
+
+
+def test_a_seed_gives_the_same_schedule_of_real_processes_again() -> None:
+    first, again = Stage(7), Stage(7)
+
+    assert first.run() == again.run()
+    assert first.shown == again.shown
+    assert first.requests == again.requests
