@@ -58,9 +58,9 @@ def _measured(value: float, unit: str, what: str, figure: str) -> Figure:
 
 # What was measured here: two cores that the S3 server shares -------------------------------------------------------
 
-OWNER_MB_PER_S = _measured(150, "MB/s", "one owner: appends of 1 MB from 8 threads", "batches_1mb_ours_mb_per_s")
+OWNER_MB_PER_S = _measured(104, "MB/s", "one owner: appends of 1 MB from 8 threads", "batches_1mb_ours_mb_per_s")
 OWNER_CPU_S_PER_GB = _measured(3.0, "s/GB", "CPU of that owner's process", "owner_cpu_s_per_gb")
-OWNER_ROWS_PER_S = _measured(8_000, "rows/s", "one owner: a row an append, from 64 threads", "rows_64_threads_per_s")
+OWNER_ROWS_PER_S = _measured(4_600, "rows/s", "one owner: a row an append, from 64 threads", "rows_64_threads_per_s")
 LANDING_MB_PER_S = _measured(
     33, "MB/s", "landing from the bucket by processes on both cores", "landing_from_bucket_mb_per_s"
 )
@@ -68,6 +68,13 @@ TABLE_SHARE = _measured(
     0.53, "", "bytes of a table's files for a byte of the log (random text)", "landing_table_bytes_per_byte"
 )
 TRIM_BYTES = _measured(540, "B", "what `trim` has for each segment that is kept", "trim_bytes_per_segment")
+FAR_MB_PER_S = _measured(82, "MB/s", "the same appends, each request 40 ms longer", "far_batches_1mb_ours_mb_per_s")
+FAR_OPENING_MS = _measured(
+    2_800, "ms", "from `open` to the first row, each request 40 ms longer", "far_opening_first_row_ms"
+)
+FAR_TAKEOVER_S = _measured(
+    5.6, "s", "a log taken over that was asked for, each request 40 ms longer", "far_takeover_asked_for_s"
+)
 LEDGER_GETS = Figure(11, "GET", "of the ledger for each topic that a round lands", "counted, 30 topics")
 CATALOG_ROUND_TOPICS = Figure(1_000, "topics", "landed in one round, each commit 300 ms longer", "bench land")
 CATALOG_ROUND_S = Figure(57, "s", "that round", "bench land")
@@ -78,6 +85,9 @@ MEASURED = (
     LANDING_MB_PER_S,
     TABLE_SHARE,
     TRIM_BYTES,
+    FAR_MB_PER_S,
+    FAR_OPENING_MS,
+    FAR_TAKEOVER_S,
     LEDGER_GETS,
     CATALOG_ROUND_TOPICS,
     CATALOG_ROUND_S,
@@ -120,6 +130,7 @@ class Need:
     lake_puts_per_s: float
     gets_per_s: float
     lists_per_s: float
+    round_s: float
     catalog_commits_per_hour: float
     spark_cores: float
     log_gb: float
@@ -170,12 +181,14 @@ def need(load: Load) -> Need:
     rolls = max(each_bytes / settings.log.segment_size_bytes_max, commits / SLOTS_MAX)
     # By upkeep, which rests between two runs, and runs though nothing was sealed.
     clean_ups = min(rolls, 1 / PAUSE_S) + 1 / settings.upkeep_interval_s
-    rounds = 1 / max(load.freshness_s, load.topics / logs * CATALOG_ROUND_S.value / CATALOG_ROUND_TOPICS.value)
+    # A round is no shorter than its catalog commits and its looks at the ledger, topic by topic.
+    landing_s = CATALOG_ROUND_S.value / CATALOG_ROUND_TOPICS.value + LEDGER_GETS.value * GET_S.value
+    rounds = 1 / max(load.freshness_s, load.topics / logs * landing_s)
     landings = rounds * load.topics
     files = max(landings, load.mb_per_s * MB / settings.landing.target_file_bytes)
     # Landing reads every byte once: a request a slot, or a request a mebibyte of what was merged.
     read = each_bytes / MIB if is_merged(slot_bytes) else commits
-    kept_s = load.freshness_s + settings.log.deletion_grace_s + settings.log.segment_size_bytes_max / each_bytes
+    kept_s = 1 / rounds + settings.log.deletion_grace_s + settings.log.segment_size_bytes_max / each_bytes
     return Need(
         load=load,
         logs=logs,
@@ -186,6 +199,7 @@ def need(load: Load) -> Need:
         lake_puts_per_s=landings * (LAKE_PUTS.value - 1) + files,
         gets_per_s=(read + clean_ups * CHECKPOINT_GETS) * logs + landings * LEDGER_GETS.value,
         lists_per_s=clean_ups * (CHECKPOINT_LISTS + CLEAN_UP_LISTS) * logs,
+        round_s=1 / rounds,
         catalog_commits_per_hour=landings * 3_600,
         spark_cores=load.mb_per_s / (LANDING_MB_PER_S.value / 2) / PLANNED.value,
         log_gb=load.mb_per_s * kept_s / 1_000,
@@ -215,6 +229,7 @@ def tables() -> dict[str, str]:
                 "PUT/s": [each.puts_per_s for each in needs],
                 "GET/s": [each.gets_per_s for each in needs],
                 "LIST/s": [each.lists_per_s for each in needs],
+                "rows in the table after, s": [each.round_s for each in needs],
                 "catalog commits/h": [each.catalog_commits_per_hour for each in needs],
                 "log, GB": [each.log_gb for each in needs],
             }
@@ -246,6 +261,7 @@ def tables() -> dict[str, str]:
         "freshness": _table(
             {
                 "freshness, s": [each.load.freshness_s for each in fresh],
+                "reached, s": [each.round_s for each in fresh],
                 "catalog commits/h": [each.catalog_commits_per_hour for each in fresh],
                 "PUT/s of log and lake": [each.puts_per_s for each in fresh],
                 "log, GB": [each.log_gb for each in fresh],
@@ -274,6 +290,12 @@ def _breaks() -> str:
             "the interpreter's lock",
             f"measured: {_short(OWNER_ROWS_PER_S.value)} rows/s",
             "append batches; more logs",
+        ),
+        (
+            "callers that wait for each row",
+            "a put, and while others are on their way up to `commit_interval_s`",
+            f"extrapolated: {_short(1 / (log.commit_interval_s + PUT_S.value))} rows/s for each caller",
+            "append batches, or futures; more callers",
         ),
         (
             "commits of a log",
@@ -316,7 +338,8 @@ def _breaks() -> str:
         (
             "opening and taking over",
             f"walks the newest segment, at most {_short(SLOTS_MAX)} slots, {PREFETCH} at a time",
-            f"extrapolated: {_short(walk_s)} s",
+            f"extrapolated: {_short(walk_s)} s; measured with few slots, 40 ms away: "
+            f"{_short(FAR_OPENING_MS.value / 1_000)} s and {_short(FAR_TAKEOVER_S.value)} s",
             "larger commits fill a segment with fewer slots",
         ),
         (

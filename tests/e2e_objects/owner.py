@@ -4,9 +4,9 @@ USE      python tests/e2e_objects/owner.py URL name=value ...      (`OwnerSettin
 LIFE     It opens the log and tries a write until nobody else owns it; then it works from several threads, as
          tests/e2e/topic_writer.py does, until it is fenced or the log promises nothing any more; then all anew.
          SIGUSR1 makes it take the log over at once, whoever owns it.
-SAYS     One os.write a line: `w error` when it has to wait; `o epoch taken_over` when it has become the owner, and then
-         the lines of topic_writer.py, all of this epoch; `e KIND error message` when a thread met an error;
-         `c` when it has let go of the log.
+SAYS     One os.write a line: `r` when it can be signalled; `w error` when it has to wait; `o epoch taken_over` when it
+         has become the owner, and then the lines of topic_writer.py, all of this epoch; `e KIND error message` when a
+         thread met an error; `c` when it has let go of the log.
 CAREFUL  What nobody knows the outcome of is sent again where a sequence or a key makes that safe, and otherwise never.
 """
 
@@ -116,6 +116,7 @@ class Standby:
         self._settings = settings
         self._take_over = False
         signal.signal(signal.SIGUSR1, self._asked_to_take_over)
+        say(b"r\n")
 
     def _asked_to_take_over(self, number: int, frame: object) -> None:
         self._take_over = True

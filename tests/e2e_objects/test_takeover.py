@@ -33,6 +33,8 @@ SHARES = 4
 RESUME_S_MEDIAN_MAX = 5.0
 RESUME_S_MAX = 30.0
 FENCED_S_MAX = 5.0
+LATE_S = 0.5
+"""Between two threads of a process, one that is told Fenced and one that still says what it was told before."""
 
 
 class Owners:
@@ -42,6 +44,8 @@ class Owners:
         self.all: list[OwnerProcess] = []
         """Also those that were killed."""
         self.living: list[OwnerProcess] = []
+        self._fenced: list[tuple[OwnerProcess, int, float]] = []
+        """Who found out when that it does not own this epoch any more."""
         self._stack = stack
         self._url = url
         self._root = root
@@ -91,8 +95,17 @@ class Owners:
         """Rows are acknowledged again, whoever does it now."""
         self.next_acknowledgement(None, time.monotonic())
 
+    def expect_fenced(self, process: OwnerProcess, epoch: int, since_s: float) -> None:
+        """It finds out at once, by name."""
+        line = process.wait_for(lambda line: line.words[0] == "e" and line.words[2] == "Fenced", since_s, FENCED_S_MAX)
+        self._fenced.append((process, epoch, line.at_s))
+
     def check(self) -> None:
+        """All that was acknowledged is in the bucket; and nobody acknowledged anything after it was fenced."""
         check_bucket(self._url, history_of(self.all))
+        for process, epoch, fenced_s in self._fenced:
+            late = [line for line in process.since(fenced_s + LATE_S) if line.acknowledges and line.epoch == epoch]
+            assert not late, late
 
 
 @pytest.fixture
@@ -101,18 +114,30 @@ def shaky(tmp_path: Path) -> Iterator[ShakyServer]:
         yield started
 
 
-def take_over_by_force(owners: Owners, owner: OwnerProcess) -> None:
-    """Somebody who stands by is told to take the log over from an owner that lives."""
-    standby = next(process for process in owners.living if process is not owner)
-    standby.send(signal.SIGUSR1)
-
-
-def expect_fenced(process: OwnerProcess, since_s: float) -> None:
-    """It finds out by name, and acknowledges nothing of its epoch afterwards."""
-    epoch = process.epoch
-    fenced = process.wait_for(lambda line: line.words[0] == "e" and line.words[2] == "Fenced", since_s, FENCED_S_MAX)
-    after = [line for line in process.since(fenced.at_s + 0.5) if line.acknowledges and line.epoch == epoch]
-    assert not after, after
+def end_owner(owners: Owners, how: str, rng: random.Random) -> float:
+    """Kill or stop the owner, or let another take over from it; in seconds, when another's first row was there."""
+    owner = owners.owner()
+    epoch = owner.epoch
+    began_s = time.monotonic()
+    if how == "killed":
+        owners.kill(owner)
+        owners.start()
+    elif how == "stopped":
+        owner.send(signal.SIGSTOP)
+    else:
+        standby = next(process for process in owners.living if process is not owner)
+        standby.wait_for(lambda line: True, 0.0, RESUME_S_MAX)
+        standby.send(signal.SIGUSR1)
+    line = owners.next_acknowledgement(owner, began_s)
+    assert line.epoch > epoch
+    if how == "stopped":
+        time.sleep(rng.uniform(0.0, 0.3))
+        continued_s = time.monotonic()
+        owner.send(signal.SIGCONT)
+        owners.expect_fenced(owner, epoch, continued_s)
+    elif how == "taken over":
+        owners.expect_fenced(owner, epoch, began_s)
+    return line.at_s - began_s
 
 
 @pytest.mark.parametrize("share", range(SHARES))
@@ -122,6 +147,7 @@ def test_owners_come_and_go_and_nothing_is_lost_or_doubled(
 ) -> None:
     rng = random.Random(seed)
     url = shaky.server.url("takeover")
+    ends = [rng.choice(("killed", "stopped")) for _ in range(max(TAKEOVERS // SHARES, 1))]
     resumed_s: list[float] = []
 
     with ExitStack() as stack:
@@ -129,32 +155,13 @@ def test_owners_come_and_go_and_nothing_is_lost_or_doubled(
         for _ in range(2 + share % 2):
             owners.start()
         owners.next_acknowledgement(None, 0.0)
-        for number in range(max(TAKEOVERS // SHARES, 1)):
-            owner = owners.owner()
-            how = rng.choice(("killed", "stopped")) if number % 4 else rng.choice(("taken over", "killed", "stopped"))
+        for number, how in enumerate(["taken over", *ends]):
             try:
                 time.sleep(rng.uniform(0.0, 0.3))
-                epoch = owner.epoch
-                began_s = time.monotonic()
-                if how == "killed":
-                    owners.kill(owner)
-                    owners.start()
-                elif how == "stopped":
-                    owner.send(signal.SIGSTOP)
-                else:
-                    take_over_by_force(owners, owner)
-                line = owners.next_acknowledgement(owner, began_s)
-                if how == "stopped":
-                    time.sleep(rng.uniform(0.0, 0.3))
-                    continued_s = time.monotonic()
-                    owner.send(signal.SIGCONT)
-                    expect_fenced(owner, continued_s)
-                elif how == "taken over":
-                    expect_fenced(owner, began_s)
-                assert line.epoch > epoch
+                took_s = end_owner(owners, how, rng)
                 if how != "taken over":
-                    resumed_s.append(line.at_s - began_s)
-                if number % 5 == 4:
+                    resumed_s.append(took_s)
+                if number % 5 == 3:
                     check_beside(url, history_of(owners.all))
             except (AssertionError, HeadwaterError) as error:
                 error.add_note(f"at takeover {number}, of an owner that was {how}")

@@ -19,11 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -130,12 +131,13 @@ def s3_process(command: list[str], settings: Mapping[str, str], folder: Path) ->
 
 
 def answers(endpoint: str) -> bool:
-    """Does something take connections there?"""
-    place = urlsplit(endpoint)
-    assert place.hostname is not None
+    """Does a server answer there, if only that it wants to be asked by somebody it knows?"""
     try:
-        with socket.create_connection((place.hostname, place.port or 80), timeout=5):
+        with urllib.request.urlopen(endpoint, timeout=5):
             return True
+    except urllib.error.HTTPError as refusal:
+        refusal.close()
+        return refusal.code < 500  # above: it has not begun to serve
     except OSError:
         return False
 

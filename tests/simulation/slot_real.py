@@ -21,12 +21,14 @@ from random import Random
 
 from headwater.errors import Fenced, Forgotten, HeadwaterError, OutcomeUnknown, Poisoned, Unavailable
 from headwater.frames.frame import Kind
-from headwater.log.frame_log import FrameLog
+from headwater.ids import Lsn
+from headwater.log.frame_log import FrameLog, open_log
+from headwater.log.manifest import unpack_manifest
 from headwater.storage.files import Buffer
-from headwater.storage.objects import Found, Listed, StoreCounters, StoreUnsure
-from headwater.storage.simulated_store import Request, SimulatedStore
+from headwater.storage.objects import Found, Listed, Objects, StoreCounters, StoreUnsure
+from headwater.storage.simulated_store import Request, SimulatedStore, StoreFaults
 from tests.simulation.slot_world import Faults, Violation
-from tests.unit.log.store_logs import bucket, device_of, opened, rows
+from tests.unit.log.store_logs import SETTINGS, bucket, device_of, rows
 
 PATIENCE_S = 60.0
 
@@ -40,7 +42,8 @@ class Stage:
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)
-        self.store = SimulatedStore(seed, remember_calls=False)
+        stale = self.chance.choice((0.0, 0.3))
+        self.store = SimulatedStore(seed, faults=StoreFaults(stale_lists=stale), remember_calls=False)
         share = self.chance.choice((0.0, 0.01, 0.04))
         self.faults = Faults(share, share, share)
         self.death_share = self.chance.choice((0.0, 0.002, 0.006))
@@ -51,6 +54,8 @@ class Stage:
         self.fenced: set[bytes] = set()
         self.shown: dict[int, bytes] = {}
         """What anybody has seen at an LSN."""
+        self.log_start = 1
+        """What the journal would say: all below may be forgotten."""
         self.violation: BaseException | None = None
         self.requests = 0
         self._numbers = 0
@@ -100,6 +105,13 @@ class Stage:
             if self.chance.random() < 0.8:
                 request.apply()
 
+    def open(self, store: Objects, seed: int) -> FrameLog:
+        files = bucket(store, take_over=True, seed=seed)
+        entropy = Random(seed).randbytes
+        return open_log(
+            files, "log", settings=SETTINGS, clock=files.clock, entropy=entropy, log_start=lambda: self.log_start
+        )
+
     def see(self, who: str, lsn: int, body: bytes) -> None:
         if self.shown.setdefault(lsn, body) != body:
             raise Violation(f"two histories: {who} sees {body!r} at LSN {lsn}, others {self.shown[lsn]!r}")
@@ -108,16 +120,18 @@ class Stage:
         """A process that knows nothing opens the log and reads all of it."""
         for request in self.late:
             request.apply()
-        log = opened(bucket(self.store, take_over=True, seed=99))
+        self.store.faults = None
+        log = self.open(self.store, 99)
         held = read_all(log)
         for lsn, body in held.items():
             self.see("the last reader", lsn, body)
-        if self.shown.keys() - held.keys():
-            raise Violation(f"LSN {min(self.shown.keys() - held.keys())} was seen, and is gone")
+        gone = [lsn for lsn in self.shown.keys() - held.keys() if lsn >= self.log_start]
+        if gone:
+            raise Violation(f"LSN {min(gone)} was seen, and is gone")
         if len(set(held.values())) != len(held):
             raise Violation(f"doubled: {Counter(held.values()).most_common(1)}")
         for body, lsn in self.acknowledged.items():
-            if held.get(lsn) != body:
+            if held.get(lsn) != body and lsn >= self.log_start:
                 raise Violation(f"{body!r} was acknowledged at LSN {lsn}, where the log has {held.get(lsn)!r}")
         if self.fenced & set(held.values()):
             raise Violation(f"{min(self.fenced & set(held.values()))!r} is in the log, and Fenced was said of it")
@@ -168,7 +182,7 @@ class Actor:
         seed = stage.number()
         seam = Seam(self)
         try:
-            log = opened(bucket(seam, take_over=True, seed=seed), seed=seed)
+            log = stage.open(seam, seed)
             if self.owns:
                 self._own(log)
             else:
@@ -190,8 +204,10 @@ class Actor:
                 self._append(log)
             elif draw < 0.75:
                 log.roll()
-            elif draw < 0.9:
+            elif draw < 0.88:
                 self._keep(log)
+            elif draw < 0.92:
+                self._forget(log)
             else:
                 self._look(log)
         if stage.chance.random() < 0.7:
@@ -203,6 +219,15 @@ class Actor:
         if device.claimed:
             with suppress(StoreUnsure):
                 device.keep()
+
+    def _forget(self, log: FrameLog) -> None:
+        """Let go of the first segment, as retention does: what the journal says comes first."""
+        stage = self.stage
+        segments = log.segments()
+        if device_of(log).claimed and len(segments) > 2:
+            stage.log_start = max(stage.log_start, segments[1].first_lsn)
+            gone = log.exclusively(lambda: device_of(log).forget(Lsn(stage.log_start)))
+            stage.counts["forgotten"] += len(gone)
 
     def _append(self, log: FrameLog) -> None:
         stage = self.stage
@@ -217,9 +242,22 @@ class Actor:
         stage.see(self.name, receipt.last_lsn, body)
 
     def _look(self, log: FrameLog) -> None:
-        for lsn, body in read_all(log).items():
+        try:
+            seen = read_all(log)
+        except FileNotFoundError:
+            # Its successor has let go of it; an owner does not look at trim before it reads.
+            if not self._is_fenced(log):
+                raise
+            self.stage.counts["gone"] += 1
+            return
+        for lsn, body in seen.items():
             self.stage.see(self.name, lsn, body)
         self.stage.counts["looks"] += 1
+
+    def _is_fenced(self, log: FrameLog) -> bool:
+        device = device_of(log)
+        trim = unpack_manifest(self.stage.store.contents("log/trim"))
+        return device.claimed and trim.epoch > device.claim().epoch
 
 
 class Seam:

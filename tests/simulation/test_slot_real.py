@@ -32,12 +32,6 @@ def test_real_processes_on_one_store_have_one_history_whoever_owns_it_dies_or_is
     assert counts["Fenced"] > played // 2, f"hardly anybody came between: {counts}"
 
 
-def test_two_processes_that_begin_a_log_at_the_same_moment_both_find_it_whole() -> None:
-    # One looked for trim before it was there, and for slots after the other had put its fence.
-    for seed in (1191, 1220, 1243):
-        run_real_seed(seed)
-
-
 def test_a_seed_gives_the_same_schedule_of_real_processes_again() -> None:
     first, again = Stage(7), Stage(7)
 

@@ -206,6 +206,11 @@ def parts(scale: float) -> dict[str, Callable[[], Result]]:
             {"HEADWATER_TAKEOVERS": scaled(100)},
             workers=PROCESSES,
         ),
+        "object-landing-kills": lambda: _pytest(
+            "object-landing-kills",
+            "tests/e2e_objects/test_landing_kills.py",
+            {"HEADWATER_OBJECT_SPARK_KILLS": scaled(14)},
+        ),
         "soak": lambda: _pytest("soak", "tests/soak", {"HEADWATER_SOAK_S": scaled(2_400)}),
     }
 

@@ -29,7 +29,7 @@ def test_ten_times_the_load_needs_no_more_than_ten_times_of_anything(topics: int
     assert less.logs < more.logs <= 10 * less.logs
     assert less.puts_per_s < more.puts_per_s <= 10.5 * less.puts_per_s
     assert less.usd < more.usd <= 10.5 * less.usd
-    assert less.catalog_commits_per_hour == more.catalog_commits_per_hour
+    assert less.catalog_commits_per_hour <= more.catalog_commits_per_hour
 
 
 def test_a_load_of_one_log_is_counted_by_hand() -> None:

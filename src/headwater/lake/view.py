@@ -168,6 +168,7 @@ class Views:
         return oldest_lsn_after(self, with_tables, time_us)
 
     def close(self) -> None:
+        self.source.close()
         self._connections.close()
 
 

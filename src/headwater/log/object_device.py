@@ -34,7 +34,6 @@ from headwater.log.object_keeping import Keeper, SealedRun
 from headwater.log.object_reads import ObjectReads
 from headwater.log.ownership import KnownOffsets
 from headwater.log.segments import LogPlace, Segment
-from headwater.log.slot_cache import SlotCache
 from headwater.log.slot_flights import Flight, Flights, SlotTicket
 from headwater.log.slot_packing import continuing_slot, fence, next_opening, opening_slot
 from headwater.log.slot_run import SlotRun
@@ -47,8 +46,6 @@ from headwater.storage.objects import StoreUnsure
 
 logger = logging.getLogger("headwater.log")
 
-_CACHED_SEGMENTS = 2
-"""One is merged while the next is written."""
 SLOTS_MAX = 1_000
 """A segment is sealed once it lies in so many slots."""
 
@@ -99,7 +96,6 @@ class ObjectDevice(ObjectReads):
         self._pid = os.getpid()
         self._closed = False
         self._showing = threading.Lock()
-        self._cache = SlotCache(self._objects, _CACHED_SEGMENTS * place.settings.segment_size_bytes_max)
 
     @property
     def window(self) -> int:
@@ -141,7 +137,8 @@ class ObjectDevice(ObjectReads):
                 if not self._bucket.take_over:
                     self._wait_until_stale()
                 keeper.announce()
-            self._begin_if_new()
+            if self._walk is None:
+                self._begin_if_new()
             # Now, because this look asks for many slots at a time.
             super()._look_again()
             walk, self._walk = self._walk, None
@@ -227,8 +224,6 @@ class ObjectDevice(ObjectReads):
         _, kept = self._begin_walk(taken.manifest, taken.etag)
         self._show_walk(walk, kept)
         segments = [each for each in self._view.segments if isinstance(each, SlotSegment)]
-        # What is committed from now on is in memory, also of the segment that was there before.
-        segments[-1].cache = self._cache
         flights = Flights(
             Window(taken.first_slot, taken.manifest.window),
             self._objects,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from headwater.errors import Unavailable
 from headwater.log.mark import Mark
 from headwater.log.mark import pack_slot as pack_mark
 from headwater.log.names import MARK, parse_segment_name
@@ -30,8 +31,8 @@ class LogsAsFiles:
         self.objects = objects
         self._seen: dict[str, SeenLog] = {}
         self._held: dict[str, dict[int, bytes]] = {directory: {} for directory in LOGS}
-        self._last: tuple[str, bytes] = ("", b"")
-        """The segment that was read last: whoever opens it again does not ask for it again."""
+        self._last: tuple[str, Sequence[Piece], bytes] = ("", (), b"")
+        """The segment that was read last, as it was then: whoever opens it again does not ask for it again."""
 
     def as_files(self) -> Files:
         return cast(Files, self)  # nobody writes through it
@@ -75,15 +76,23 @@ class LogsAsFiles:
 
     def _read(self, directory: str, name: str, pieces: Sequence[Piece]) -> bytes:
         path = f"{directory}/{name}"
-        if self._last[0] != path:
-            self._last = path, b"".join(self._object(directory, piece.object)[piece.skipped :] for piece in pieces)
-        return self._last[1]
+        if self._last[:2] != (path, pieces):
+            data = b"".join(self._object(directory, piece.object)[piece.skipped :] for piece in pieces)
+            self._last = path, pieces, data
+        return self._last[2]
 
     def _object(self, directory: str, name: str) -> bytes:
         held = self._held[directory]
         if is_slot_name(name) and int(name) in held:
             return held[int(name)]
-        return self.objects.get(f"{directory}/{name}").data
+        try:
+            return self.objects.get(f"{directory}/{name}").data
+        except FileNotFoundError as error:
+            # It was there when the log was looked at.
+            raise Unavailable(
+                "a segment has gone while it was looked at, its owner is at work: try again",
+                object=f"{directory}/{name}",
+            ) from error
 
 
 def _is_segment(name: str) -> bool:

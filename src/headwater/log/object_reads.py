@@ -26,6 +26,7 @@ from headwater.log.manifest import Manifest
 from headwater.log.opened_segment import pack_slots
 from headwater.log.recovery import RecoveryReport
 from headwater.log.segments import LogPlace, Segment, lost, next_offsets_after
+from headwater.log.slot_cache import SlotCache
 from headwater.log.slot_segment import SlotSegment, bucket_of, kept_segment, slots_of
 from headwater.log.slots import slot_name
 from headwater.log.takeover import read_trim
@@ -34,6 +35,8 @@ from headwater.storage.objects import Objects, StoreUnsure
 
 PREFETCH = 8
 _WALKS_MAX = 20
+_CACHED_SEGMENTS = 2
+"""One is merged while the next is written."""
 
 
 class ObjectReads(FileReads):
@@ -44,6 +47,8 @@ class ObjectReads(FileReads):
         self._bucket = bucket_of(place)
         self._objects: Objects = self._bucket.objects
         self._walk: Walk | None = None
+        # What a walk has fetched is not asked for again by whoever reads it.
+        self._cache = SlotCache(self._objects, _CACHED_SEGMENTS * place.settings.segment_size_bytes_max)
 
     def _asked(self, asking: Asking[T]) -> T:
         """Carry it out, with patience for a store that does not answer."""
@@ -175,7 +180,8 @@ class ObjectReads(FileReads):
                 if data is None:
                     return
                 expected = walk.next_slot + 1
-                walk.add(data)
+                slot = walk.add(data)
+                self._cache.keep(self._slot_path(slot.number), data)
                 if walk.next_slot != expected:
                     # After a fence the slots that were asked for ahead are void.
                     break
@@ -212,7 +218,7 @@ class ObjectReads(FileReads):
         for run in walk.runs:
             segment = shown.get(run)
             if segment is None:
-                segment = SlotSegment(self._place, run)
+                segment = SlotSegment(self._place, run, self._cache)
                 segment.set_index(run.index)
             segment.seal(run.end, run.size)
             segments.append(segment)

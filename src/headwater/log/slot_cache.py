@@ -1,7 +1,8 @@
-"""The slots that an owner wrote last, kept in memory.
+"""The slots that were walked or written last, kept in memory.
 
-WHY      Whoever follows the log in the owner's process, and the merging of small slots, ask the store for none.
-PROMISE  Only slots that are confirmed are in it.  The oldest go first once there are more than `bytes_max`.
+WHY      Whoever reads what a walk has just fetched, whoever follows the log in its owner's process, and the merging of
+         small slots ask the store for none.
+PROMISE  Only slots that are in the log are in it.  The oldest go first once there are more than `bytes_max`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class SlotCache:
 
     def keep(self, name: str, data: bytes) -> None:
         with self._lock:
+            self._bytes += len(data) - len(self._slots.get(name, b""))
             self._slots[name] = data
-            self._bytes += len(data)
             while self._bytes > self._bytes_max:
                 _, gone = self._slots.popitem(last=False)
                 self._bytes -= len(gone)

@@ -21,18 +21,17 @@ Slots = tuple[tuple[int, int], ...]
 class SlotSegment(Segment):
     """A segment that lies in slots."""
 
-    def __init__(self, place: LogPlace, run: SlotRun, cache: SlotCache | None = None) -> None:
+    def __init__(self, place: LogPlace, run: SlotRun, cache: SlotCache) -> None:
         super().__init__(place, SegmentName(run.first_lsn, 0), run.opening)
         self.run = run
-        self.cache = cache
+        self._cache = cache
 
     @property
     def slots(self) -> Slots:
         return self.run.slots
 
     def open_file(self) -> File:
-        reads = cast(Objects, self.cache) if self.cache is not None else bucket_of(self._place).objects
-        return open_slots(reads, self._place.directory, str(self.name), self.run.slots)
+        return open_slots(cast(Objects, self._cache), self._place.directory, str(self.name), self.run.slots)
 
 
 class KeptSlots(Segment):

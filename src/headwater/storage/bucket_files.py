@@ -92,7 +92,7 @@ class BucketFiles:
 
     def _begin_anew(self) -> None:
         self._pid = os.getpid()
-        # Whoever holds it may be the one who collects a handle that nobody closed: that one closes itself, and comes back.
+        # Whoever holds it may collect a handle that nobody closed, which then closes itself, and comes here again.
         self._guard = threading.RLock()
         self._drafts: dict[str, Draft] = {}
         self._leases = StoreLeases(

@@ -1,8 +1,8 @@
 """A log that does not begin at LSN 1: for a data directory that goes on where a lost one ended.
 
 What it holds when it is done is what a log holds that has let go of everything before an LSN: a journal that says where
-the log begins, a checkpoint of the shard just before that, and one empty segment, which in a bucket is a slot that opens
-it, and `trim`.
+the log begins, a checkpoint of the shard just before that, and one empty segment, which in a bucket is a slot that
+opens it, and `trim`.
 
 ORDER    Checkpoint, journal, segment.  Until the segment is there every opening halts by name (LostSegment,
          CheckpointLost), so that nobody can write into a log that is half made.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -160,6 +162,33 @@ def test_each_damage_has_its_name_and_what_to_do(store: SimulatedStore, director
     assert name in {each["name"] for each in told["findings"]}
     assert "put the object back" in people.stdout
     assert "log repair" not in people.stdout
+
+
+def test_nothing_is_found_beside_an_owner_that_rolls_merges_and_deletes(store: SimulatedStore) -> None:
+    small = hw.LogSettings(segment_size_bytes_max=16_384, write_body_bytes_max=8_192, deletion_grace_s=0)
+    done = Event()
+
+    def work() -> None:
+        with hw.open(BucketFiles(store), settings=hw.Settings(log=small, upkeep_interval_s=0)) as owner:
+            rows = owner.topic("rows", schema={"text": str}, retention="1ms")
+            while not done.is_set():
+                for _ in range(10):
+                    rows.append({"text": "x" * 1_000})
+                owner.cleanup()
+
+    with ThreadPoolExecutor(1) as beside:
+        owner = beside.submit(work)
+        try:
+            told = [run("log", "verify", URL) for _ in range(8)]
+        finally:
+            done.set()
+        owner.result()
+
+    codes = {each.exit_code for each in told}
+    assert codes <= {ExitCode.DONE, ExitCode.TRY_AGAIN}, [each.output for each in told]
+    assert ExitCode.DONE in codes
+    final = run("log", "verify", URL)
+    assert final.exit_code == ExitCode.DONE, final.stdout
 
 
 def test_what_is_not_ours_is_noted(store: SimulatedStore) -> None:

@@ -19,7 +19,7 @@ from headwater.errors import Fenced, Halted, InvalidRequest, LostSegment, Unavai
 from headwater.lake import ledger as ledger_module
 from headwater.lake import reading
 from headwater.lake.catalog import catalog_place
-from headwater.lake.from_lake import FromLake
+from headwater.lake.from_lake import FromLake, restore_log
 from headwater.lake.landing import Lake
 from headwater.lake.ledger import DIRECTORY, Ledger
 from headwater.lake.restore_plan import RestorePlan
@@ -27,8 +27,10 @@ from headwater.lake.source import reachable
 from headwater.log.frame_log import FrameLog
 from headwater.log.manifest import unpack_manifest
 from headwater.log.object_device import ObjectDevice
+from headwater.log.pins import Pin
 from headwater.settings import KIB, LogSettings
 from headwater.storage.bucket_files import BucketFiles
+from headwater.storage.objects import StoreUnsure
 from headwater.storage.simulated_store import SimulatedStore
 from tests.unit.lake.ledger_entries import TOPIC, begun, landed, verified
 
@@ -186,11 +188,67 @@ def test_a_lander_beside_the_owner_leaves_the_log_to_it_and_lands_what_it_has_pu
 def test_a_bucket_without_a_catalog_says_what_to_give() -> None:
     with pytest.raises(InvalidRequest, match="catalog="):
         catalog_place(None, directory="s3://bucket/prefix")
+    with pytest.raises(InvalidRequest, match="catalog="):
+        restore_log("s3://bucket/prefix")
 
 
 def test_a_bucket_is_reached_by_its_url_and_a_folder_by_its_whole_path() -> None:
     assert reachable("s3://bucket/prefix") == "s3://bucket/prefix"
     assert reachable("data") == str(Path("data").absolute())
+
+
+# Views ---------------------------------------------------------------------------------------------------------------
+
+
+def pins(store: SimulatedStore) -> list[str]:
+    return [name for name in store.names() if name.startswith("pins/")]
+
+
+def test_a_scan_that_is_dropped_in_the_middle_of_a_request_lets_go_of_its_pin(tmp_path: Path) -> None:
+    store = SimulatedStore()
+    with opened(store, tmp_path) as log:
+        topic = log.topic("orders", {"x": int})
+        topic.append([{"x": 1}])
+        dropped = [topic.scan()]
+        assert pins(store)
+
+        # As a collection does that begins while the store is asked.
+        with store._guard:
+            dropped.clear()
+
+        log._views.close()  # type: ignore[union-attr]
+        assert not pins(store)
+
+
+def test_a_scan_that_outlives_its_log_lets_go_of_its_pin(tmp_path: Path) -> None:
+    store = SimulatedStore()
+    with opened(store, tmp_path) as log:
+        log.topic("orders", {"x": int}).append([{"x": 1}])
+        scan = log["orders"].scan()
+    assert pins(store)
+
+    scan.close()
+
+    assert not pins(store)
+
+
+def test_a_pin_that_cannot_be_released_is_said_and_the_next_ones_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(pin: Pin) -> None:
+        raise StoreUnsure("no reply")
+
+    store = SimulatedStore()
+    with opened(store, tmp_path) as log:
+        log.topic("orders", {"x": int}).append([{"x": 1}])
+        first, second = log["orders"].scan(), log["orders"].scan()
+        log._views.close()  # type: ignore[union-attr]
+        with monkeypatch.context() as patched:
+            patched.setattr(Pin, "release", failing)
+            first.close()
+        assert "could not be released" in caplog.text
+        second.close()
+        assert len(pins(store)) == 1
 
 
 # A lost log -----------------------------------------------------------------------------------------------------------

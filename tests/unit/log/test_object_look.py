@@ -201,6 +201,33 @@ def test_a_list_that_is_behind_says_nothing_of_what_is_lost() -> None:
     assert all(seen.missing(each) == [] for each in seen.kept)
 
 
+def test_a_segment_that_has_grown_is_read_as_it_is_now() -> None:
+    store, log = made()
+    files = as_files(store)
+    name = f"log/{files.look('log').runs[-1].name}"
+    before = files.open(name)
+    content = before.read_at(0, before.size())
+
+    log.commit()
+    files.list("log")
+    after = files.open(name)
+
+    assert after.size() > len(content)
+    assert after.read_at(0, len(content)) == content
+    assert len(after.read_at(0, after.size())) == after.size()
+
+
+def test_a_segment_that_goes_after_the_look_makes_it_try_again() -> None:
+    store, _ = made()
+    files = as_files(store)
+    files.list("log")
+    file = files.open("log/00000000000000000001.0.seg")
+    store.delete("log/00000000000000000001.0.seg")
+
+    with pytest.raises(Unavailable, match="its owner is at work"):
+        file.read_at(0, 256)
+
+
 def test_slots_are_asked_for_once_over_many_looks() -> None:
     store, log = made()
     files = as_files(store)

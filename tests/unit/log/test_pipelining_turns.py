@@ -242,7 +242,7 @@ def test_a_small_commit_goes_once_enough_is_queued(stages: Stages) -> None:
 
 
 def test_a_small_commit_goes_once_the_interval_is_over(stages: Stages) -> None:
-    stage = stages(settings=replace(SETTINGS, commit_interval_s=0.05))
+    stage = stages(settings=replace(SETTINGS, commit_interval_s=0.05), clock=ManualClock())
     stage.issue(b"first")
     began = time.monotonic()
 

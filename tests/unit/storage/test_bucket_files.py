@@ -607,6 +607,7 @@ def test_a_handle_that_is_collected_under_the_guard_closes_itself(files: BucketF
     assert not files._drafts
 
 
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_forked_child_has_none_of_its_parents_files(files: BucketFiles, store: SimulatedStore) -> None:
     write(files, "d/a", b"abc")
     file = files.open("d/a", writable=True)

@@ -407,6 +407,7 @@ def test_nobody_waits_for_a_renewal_that_hangs(store: SimulatedStore, caplog: py
         files.lock("d/forgotten", "one")
 
 
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_forked_child_neither_renews_nor_releases_its_parents_leases(store: SimulatedStore) -> None:
     files = BucketFiles(store, renew_s=60.0)
     lock = files.lock("d/lock", "the parent")
