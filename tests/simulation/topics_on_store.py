@@ -266,6 +266,16 @@ class StoreSteps(Steps):
         rival = self.start()
         self._refused(LogLocked, rival.log._engine.claim)
 
+    def time_passes(self) -> None:
+        """Not more than a week where lists are stale: what a producer is after that depends on which checkpoint was
+        found, and an owner that misses the newest one remembers it for longer."""
+        if self.store.faults is None or not self.store.faults.stale_lists:
+            super().time_passes()
+            return
+        seconds = self.pick((0.5, 20.0, 100.0, 4000.0, 90_000.0))
+        self.note(f"{seconds} s pass")
+        self.clock.advance(seconds)
+
     def check_fold(self) -> None:
         assert self.owner is not None
         check_folds(self.log, self.owner.files, older_may_stay=True)

@@ -114,10 +114,12 @@ class ObjectDevice(ObjectReads):
         return super()._look_again() if self._owner is None else self._view.durable_lsn
 
     def _plan_again(self) -> None:
-        """An owner's View is already the new one."""
+        """An owner's View is already the new one, unless it was taken over and does not know it yet."""
         with self._looking:
             if self._owner is None:
                 super()._plan_again()
+            else:
+                self._owner.keeper.check_owner()
 
     # Owning it -------------------------------------------------------------------------------
 

@@ -226,15 +226,19 @@ class Keeper:
 
     def _why_gone(self, segment: Segment) -> HeadwaterError:
         """Slots that were ours are gone: a successor has merged them, or somebody has deleted what was durable."""
+        self.check_owner()
+        return lost(segment.first_lsn, segment.last_lsn)
+
+    def check_owner(self) -> None:
+        """Fenced where trim says that the log is another's."""
         claim = self._owner.claim
         found = self._asked(read_trim(self._place.directory))
-        if found is None or (found[0].epoch, found[0].token) == (claim.epoch, claim.token):
-            return lost(segment.first_lsn, segment.last_lsn)
-        return Fenced(
-            "another process has taken the log over: nothing more is written here",
-            where=self._bucket.url,
-            epoch=claim.epoch,
-        )
+        if found is not None and (found[0].epoch, found[0].token) != (claim.epoch, claim.token):
+            raise Fenced(
+                "another process has taken the log over: nothing more is written here",
+                where=self._bucket.url,
+                epoch=claim.epoch,
+            )
 
     def names(self, segment: Segment) -> bool:
         """Does trim name it?"""

@@ -166,11 +166,11 @@ class SlotFile:
         """What was kept, and what must be asked for, in order."""
         kept = self._kept
         while position < end:
-            part = parts[bisect_right(parts, position, key=lambda each: each.start) - 1]
-            if kept is not None and kept.start <= position < kept.end and kept.part.object == part.object:
+            if kept is not None and kept.start <= position < kept.end:
                 yield kept
                 position = kept.end
             else:
+                part = parts[bisect_right(parts, position, key=lambda each: each.start) - 1]
                 wanted = (
                     part if part.size <= READ_BYTES_MIN else part.between(position, max(end, position + READ_BYTES_MIN))
                 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.errors import CorruptData, LostSegment, Unavailable
+from headwater.errors import CorruptData, Fenced, LostSegment, Unavailable
 from headwater.ids import Lsn
 from headwater.log.opened_segment import unpack_slots
 from headwater.storage.simulated_store import SimulatedStore
@@ -251,6 +251,21 @@ def test_an_owner_plans_again_by_its_own_view() -> None:
     assert device_of(log).claimed
     assert device_of(log)._look_again() == 3
     log.close()
+
+
+def test_an_owner_that_was_taken_over_and_does_not_know_it_is_told_when_it_reads_what_has_gone() -> None:
+    store = SimulatedStore()
+    log = opened(bucket(store))
+    last = append(log, 3)
+    log.roll()
+    device_of(log).take_in()
+    other = opened(bucket(store, seed=2, take_over=True), seed=3)
+    append(other, 1)
+    other.exclusively(lambda: device_of(other).forget(Lsn(last + 1)))
+
+    with pytest.raises(Fenced):
+        list(log.read())
+    other.close()
 
 
 def test_no_log_is_no_damage() -> None:
