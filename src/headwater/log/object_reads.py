@@ -98,8 +98,19 @@ class ObjectReads(FileReads):
             return self.report
 
     def _begin_walk(self, manifest: Manifest, etag: str) -> tuple[Walk, list[Segment]]:
-        kept = [kept_segment(self._place, each) for each in manifest.segments]
-        return Walk(manifest, etag, self._offsets_before(manifest, kept)), kept
+        """A walk from this trim, or from one that has taken its place since: then what it named may be gone."""
+        for _ in range(_WALKS_MAX):
+            kept = [kept_segment(self._place, each) for each in manifest.segments]
+            try:
+                return Walk(manifest, etag, self._offsets_before(manifest, kept)), kept
+            except (FileNotFoundError, DamagedLog) as error:
+                found = self._asked(read_trim(self._place.directory))
+                if found is None or found[1] == etag:
+                    if isinstance(error, DamagedLog):
+                        raise
+                    raise lost(kept[-1].first_lsn, kept[-1].last_lsn) from error
+                manifest, etag = found
+        raise _too_fast()
 
     def _offsets_before(self, manifest: Manifest, kept: Sequence[Segment]) -> Mapping[int, int]:
         """Every partition's next offset where the walk begins."""
@@ -139,7 +150,7 @@ class ObjectReads(FileReads):
             if found is None:
                 raise lost(1, walk.end.next_lsn - 1)
             walk, kept = self._begin_walk(*found)
-        raise Unavailable("the log's trim object changes faster than it can be followed: try again")
+        raise _too_fast()
 
     def _check_ahead(self, walk: Walk) -> None:
         """Where a walk ends, a slot may be missing that was durable: those after it tell.  An owner sends the slot W
@@ -256,3 +267,7 @@ class ObjectReads(FileReads):
 def _salt_of(slot: bytes) -> int:
     decoded = decode_segment_frame(memoryview(slot)[:SEGMENT_FRAME_BYTES])
     return NO_SALT_CRC if isinstance(decoded, NoFrame) else salt_crc(decoded[0].salt)
+
+
+def _too_fast() -> Unavailable:
+    return Unavailable("the log's trim object changes faster than it can be followed: try again")

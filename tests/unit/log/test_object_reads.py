@@ -268,6 +268,67 @@ def test_an_owner_that_was_taken_over_and_does_not_know_it_is_told_when_it_reads
     other.close()
 
 
+def test_a_reader_whose_trim_was_swapped_before_it_read_an_index_takes_the_new_one() -> None:
+    store = SimulatedStore()
+    log = opened(bucket(store))
+    last = append(log, 3)
+    log.roll()
+    append(log, 1)
+    device_of(log).take_in()
+    index = "log/00000000000000000001.0.idx"
+
+    def forget_and_go_on() -> None:
+        log.roll()
+        device_of(log).take_in()
+        log.exclusively(lambda: device_of(log).forget(Lsn(last + 1)))
+
+    during(store, "get", index, forget_and_go_on)
+
+    with opened(bucket(store), log_start=last + 1) as reader:
+        assert len(bodies(reader)) == 1
+    log.close()
+
+
+def test_a_segment_that_trim_names_and_nobody_has_is_lost() -> None:
+    store = SimulatedStore()
+    log = opened(bucket(store))
+    append(log, 3)
+    log.roll()
+    device_of(log).take_in()
+    log.close()
+    store.delete("log/00000000000000000001.0.idx")
+    store.delete("log/00000000000000000001.0.seg")
+
+    with pytest.raises(LostSegment):
+        opened(bucket(store))
+
+
+def test_a_trim_that_is_swapped_before_each_look_at_an_index_is_unavailable() -> None:
+    store = SimulatedStore()
+    log = opened(bucket(store))
+    append(log, 1)
+    log.roll()
+    device_of(log).take_in()
+    lsn = 3
+
+    def move(verb: str, name: str) -> None:
+        nonlocal lsn
+        if verb == "get" and name.endswith(".idx"):
+            store.before_call = None
+            append(log, 1)
+            log.roll()
+            device_of(log).take_in()
+            lsn += 1
+            log.exclusively(lambda: device_of(log).forget(Lsn(lsn - 1)))
+            store.before_call = move
+
+    store.before_call = move
+    with pytest.raises(Unavailable, match="faster"):
+        opened(bucket(store), log_start=1_000)
+    store.before_call = None
+    log.close()
+
+
 def test_no_log_is_no_damage() -> None:
     reader = opened(bucket(SimulatedStore()))
 
