@@ -12,6 +12,7 @@ CAREFUL  What nobody knows the outcome of is sent again where a sequence or a ke
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -116,6 +117,7 @@ class Standby:
         self._settings = settings
         self._take_over = False
         signal.signal(signal.SIGUSR1, self._asked_to_take_over)
+        faulthandler.register(signal.SIGUSR2, all_threads=True)  # for a person: where it hangs, on stderr
         say(b"r\n")
 
     def _asked_to_take_over(self, number: int, frame: object) -> None:

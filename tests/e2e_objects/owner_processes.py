@@ -98,6 +98,13 @@ class OwnerProcess:
         for _ in range(count):
             since_s = self.wait_for(lambda line: line.acknowledges, since_s, timeout_s).at_s + 1e-9
 
+    def where(self) -> str:
+        """What its threads are doing, and the last that it has said: for a person."""
+        self.send(signal.SIGUSR2)
+        time.sleep(0.5)
+        said = [" ".join(line.words) for line in self.lines[-4:]]
+        return f"{said}\n{self._stderr.read_text(errors='replace')[-6000:]}"
+
     def send(self, number: signal.Signals) -> None:
         os.kill(self._process.pid, number)
 

@@ -82,10 +82,8 @@ class Owners:
                         if line.acknowledges and line.epoch > epoch:
                             return line
             time.sleep(0.01)
-        raise AssertionError(
-            f"nobody went on in {timeout_s} s; the last lines: "
-            f"{[[' '.join(line.words) for line in process.lines[-4:]] for process in self.living]}"
-        )
+        standing_by = [process.where() for process in self.living if process is not but]
+        raise AssertionError("\n\n".join([f"nobody went on in {timeout_s} s", *standing_by]))
 
     def owner(self) -> OwnerProcess:
         """Whose epoch is the highest."""

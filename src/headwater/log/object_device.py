@@ -46,6 +46,8 @@ from headwater.storage.objects import StoreUnsure
 
 logger = logging.getLogger("headwater.log")
 
+_FOLLOWING_SHIFT = 8
+"""Epochs of a log that follows another are so much larger than its own first ones, with which it was begun."""
 SLOTS_MAX = 1_000
 """A segment is sealed once it lies in so many slots."""
 
@@ -91,6 +93,7 @@ class ObjectDevice(ObjectReads):
         self._known_offsets = known_offsets
         self._wanted_window = window
         self._leased = leased
+        self._leader: Claim | None = None
         self._owner: ObjectOwner | None = None
         self._poisoned: BaseException | None = None
         self._pid = os.getpid()
@@ -133,7 +136,7 @@ class ObjectDevice(ObjectReads):
         if self._owner is not None:
             return self._owner.claim
         with self._looking:
-            token = self._entropy(16)
+            token = self._leader.token if self._leader is not None else self._entropy(16)
             keeper = self._make_keeper(token)
             if self._leased:
                 if not self._bucket.take_over:
@@ -154,10 +157,16 @@ class ObjectDevice(ObjectReads):
                     lambda manifest, etag: self._begin_walk(manifest, etag)[0],
                     lambda onto, epoch: self._fence(onto, epoch, token),
                     walk=walk,
+                    as_epoch=self._leader.epoch << _FOLLOWING_SHIFT if self._leader is not None else None,
                 )
             )
             self._check_start(taken.manifest)
             return self._own(taken, token, keeper)
+
+    def follow(self, leader: Claim) -> None:
+        """Claim it from now on only as the owner of another log, and only from those that owned that one before: an
+        owner that has lost the one, and does not know it yet, cannot take the other from its successor."""
+        self._leader = leader
 
     def _wait_until_stale(self) -> None:
         """Return once no owner gives a sign of life; LogLocked where one does while it is watched."""

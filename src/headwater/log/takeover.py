@@ -89,10 +89,17 @@ def begin(directory: str, manifest: Manifest) -> Asking[None]:
 
 
 def take_over(
-    directory: str, token: bytes, new_walk: NewWalk, make_fence: MakeFence, *, walk: Walk | None = None
+    directory: str,
+    token: bytes,
+    new_walk: NewWalk,
+    make_fence: MakeFence,
+    *,
+    walk: Walk | None = None,
+    as_epoch: int | None = None,
 ) -> Asking[Taken]:
     """Become the owner.  `walk` is one that was begun earlier: it is gone on with if `trim` has not changed.
-    Fenced where another claim won; LostSegment where there is no log any more."""
+    With `as_epoch` only from owners of earlier epochs.  Fenced where another claim won; LostSegment where there is no
+    log any more."""
     while True:
         found = yield from read_trim(directory)
         if found is None:
@@ -104,7 +111,12 @@ def take_over(
             continue
         if walk.fence is None or walk.fence[1] != token:
             slot = slot_name(walk.next_slot)
-            data = make_fence(walk, walk.epoch + 1)
+            claimed = walk.epoch + 1
+            if as_epoch is not None:
+                if as_epoch < claimed:
+                    raise Fenced("a later owner has it already", directory=directory, epoch=as_epoch)
+                claimed = as_epoch
+            data = make_fence(walk, claimed)
             reply = yield PutIfAbsent(f"{directory}/{slot}", data)
             if not isinstance(reply, Done):
                 # Another's, or ours after a lost reply: the walk goes on and sees.

@@ -54,6 +54,7 @@ from headwater.errors import (
 from headwater.frames.frame import Header, Kind, chain_value
 from headwater.ids import Lsn
 from headwater.log import Draft, FrameLog, open_log
+from headwater.log.device import Claim
 from headwater.log.first_lsn import first_lsn_in
 from headwater.log.names import RESERVE
 from headwater.log.object_device import ObjectDevice
@@ -270,6 +271,12 @@ class Journal:
         """Become the owner now rather than at the first append."""
         with self._held():
             self._own()
+
+    def follow(self, leader: Claim) -> None:
+        """In a bucket: own it only as the owner of the log, and not after a later one of those."""
+        device = self._log.device
+        assert isinstance(device, ObjectDevice)
+        device.follow(leader)
 
     def _own(self) -> None:
         if self._current:

@@ -42,7 +42,7 @@ from headwater.metadata.records import (
     SequenceEntry,
     pack_record,
 )
-from headwater.metadata.shard_state import KEY_AGE_US_MAX, ShardState
+from headwater.metadata.shard_state import KEY_AGE_US_MAX, PRODUCER_IDLE_US_MAX, Producer, ShardState
 from headwater.metadata.state import MetadataState
 from headwater.topics.plain_rows import read_together
 from headwater.topics.requests import GroupOffset, Identity, PartitionRows, Registered, TopicRequest, joined_draft
@@ -74,8 +74,9 @@ class _Write:
 class _Pending:
     """What the requests of this commit change, before any of it is true."""
 
-    def __init__(self, state: ShardState) -> None:
+    def __init__(self, state: ShardState, now_us: int) -> None:
         self._state = state
+        self._idle_since_us = now_us - PRODUCER_IDLE_US_MAX
         self.epochs: dict[int, int] = {}
         self.sequences: dict[int, int] = {}
         self.names: dict[str, int] = {}
@@ -85,12 +86,18 @@ class _Pending:
         self.writes: dict[int, _Write] = {}
         """By the id of a request, the write that it is in."""
 
-    def epoch(self, producer_id: int) -> int | None:
+    def known(self, producer_id: int) -> Producer | None:
+        """A producer that has not been idle for too long, by the log's own time: whether a checkpoint has forgotten it
+        already must make no difference to anybody who goes on from that checkpoint or from an earlier one."""
         producer = self._state.producers.get(producer_id)
+        return producer if producer is not None and producer.last_time_us >= self._idle_since_us else None
+
+    def epoch(self, producer_id: int) -> int | None:
+        producer = self.known(producer_id)
         return self.epochs.get(producer_id, producer.epoch if producer is not None else None)
 
     def next_sequence(self, producer_id: int) -> int:
-        producer = self._state.producers.get(producer_id)
+        producer = self.known(producer_id)
         return self.sequences.get(producer_id, producer.next_sequence if producer is not None else 0)
 
 
@@ -116,7 +123,7 @@ class Forming:
 
     def form(self, requests: Sequence[Request], sequencer: Sequencer) -> list[FormedWrite]:
         """The writes of a commit."""
-        pending = _Pending(self.state)
+        pending = _Pending(self.state, sequencer.append_time_us)
         known = self._metadata().topics
         writes: list[_Write] = []
         small: _Write | None = None
@@ -371,6 +378,8 @@ def _end_joined(write: _Write) -> None:
 def _register(request: TopicRequest, name: str, pending: _Pending, state: ShardState) -> Draft:
     """A producer begins its next epoch; its id is the one that its name has had before."""
     producer_id = pending.names.get(name, state.producer_ids.get(name, 0)) if name else 0
+    if producer_id and pending.epoch(producer_id) is None:
+        producer_id = 0
     if not producer_id:
         producer_id = pending.next_producer_id
         pending.next_producer_id += 1

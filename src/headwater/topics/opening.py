@@ -56,6 +56,7 @@ def claim_both(journal: Journal, shard: Shard) -> None:
     that tells whether its owner is to be left alone, so it comes before anything is taken from that owner."""
     if shard.log.is_on_a_store:
         shard.log.claim()
+        journal.follow(shard.log.device.claim())
     journal.claim()
     shard.claim()
 

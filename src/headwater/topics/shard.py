@@ -167,21 +167,27 @@ class Shard:
         if not self._loaded:
             self._load(durable_lsn, as_owner=as_owner)
             self._loaded = True
-        try:
-            self._fold_to(durable_lsn)
-        except Forgotten:
-            # The owner has checkpointed and let go of what this reader had not folded yet.
-            self._load(durable_lsn, as_owner=as_owner)
+        for _ in range(_LOOKS_MAX if self.log.is_on_a_store else 1):
             try:
                 self._fold_to(durable_lsn)
-            except Forgotten as error:
-                raise CheckpointLost(
-                    "the log has let go of state that no checkpoint holds which can be read: put back a file of "
-                    "checkpoints/ from a copy"
-                ) from error
+                break
+            except Forgotten:
+                # The owner has checkpointed and let go of what this reader had not folded yet.
+                self._load(durable_lsn, as_owner=as_owner)
+        else:
+            self._fold_or_lose(durable_lsn)
         if as_owner or not self._checked:
             self._check_metadata(self._metadata())
             self._checked = True
+
+    def _fold_or_lose(self, durable_lsn: Lsn) -> None:
+        try:
+            self._fold_to(durable_lsn)
+        except Forgotten as error:
+            raise CheckpointLost(
+                "the log has let go of state that no checkpoint holds which can be read: put back a file of "
+                "checkpoints/ from a copy"
+            ) from error
 
     def _check_metadata(self, metadata: MetadataState) -> None:
         """The journal must know what the log holds: a fact is in it before the first frame that needs it."""

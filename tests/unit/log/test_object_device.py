@@ -185,6 +185,39 @@ def test_a_slot_that_its_successor_has_merged_is_not_said_to_be_missing() -> Non
         append(log, 1)
 
 
+def test_a_log_that_follows_another_is_not_taken_from_a_later_owner_of_that_one() -> None:
+    """An owner that lost the log before it had claimed the journal must not take the journal from its successor."""
+    store = SimulatedStore()
+    late = opened(bucket(store, seed=2, take_over=True), seed=3)
+    late.claim()
+    owner = opened(bucket(store, seed=4, take_over=True), seed=5)
+    owner.claim()
+    journals = [opened(bucket(store, seed=seed), "journal", seed=seed) for seed in (6, 7)]
+    for log, journal in zip((owner, late), journals, strict=True):
+        device_of(journal).follow(device_of(log).claim())
+    append(journals[0], 1)
+
+    with pytest.raises(Fenced, match="later owner"):
+        append(journals[1], 1)
+
+    append(journals[0], 1)
+    assert len(bodies(journals[0])) == 2
+
+
+def test_an_owner_that_gave_up_a_claim_of_what_follows_claims_it_again() -> None:
+    store = SimulatedStore()
+    owner = opened(bucket(store))
+    owner.claim()
+    journals = [opened(bucket(store, seed=seed), "journal", seed=seed) for seed in (6, 7)]
+    for journal in journals:
+        device_of(journal).follow(device_of(owner).claim())
+    journals[0].claim()
+
+    append(journals[1], 1)
+
+    assert len(bodies(journals[1])) == 1
+
+
 def test_a_log_whose_trim_is_gone_is_not_begun_anew() -> None:
     store = SimulatedStore()
     with opened(bucket(store)) as log:
