@@ -266,16 +266,6 @@ class StoreSteps(Steps):
         rival = self.start()
         self._refused(LogLocked, rival.log._engine.claim)
 
-    def time_passes(self) -> None:
-        """Less than the week after which a producer is forgotten: when that happens depends on which checkpoint an
-        owner has found, and one of a dead owner may come late."""
-        seconds = self.pick((-5.0, 0.5, 0.5, 20.0, 20.0, 100.0, 4000.0))
-        self.note(f"{seconds} s pass")
-        if seconds < 0:
-            self.clock.set_wall_clock(self.clock.now_us() + round(seconds * 1_000_000))
-        else:
-            self.clock.advance(seconds)
-
     def check_fold(self) -> None:
         assert self.owner is not None
         check_folds(self.log, self.owner.files, older_may_stay=True)

@@ -170,28 +170,26 @@ class Keeper:
     # Below the walk --------------------------------------------------------------------------
 
     def absorb(self) -> None:
-        """Take what is sealed into trim."""
+        """Take what is sealed into trim: one segment after the other, so that an owner that ends in the middle leaves
+        the next one less to do."""
         # Indexes and merged objects take their time, and nobody else waits for them.
         with self._absorbing:
-            owner = self._owner
-            waiting = list(owner.sealed)
-            if not waiting:
-                return
-            kept = [self._keep(each.segment) for each in waiting]
-            old = [each.segment for each in waiting]
-            with self._lock:
-                manifest = owner.manifest
-                segments = (*manifest.segments, *kept)
-                self._move(
-                    replace(manifest, next=waiting[-1].next_slot, segments=segments, base=None, end=kept[-1].end)
-                )
-                del owner.sealed[: len(waiting)]
-                self._swap(old, [kept_segment(self._place, each) for each in kept])
-            if manifest.base is not None:
-                self._delete([self._index_of(manifest.base)])
-            for segment, now in zip(old, kept, strict=True):
-                if not now.slots:
-                    self._delete(self._slots_to_delete(segment))
+            while self._owner.sealed:
+                self._absorb_one(self._owner.sealed[0])
+
+    def _absorb_one(self, sealed: SealedRun) -> None:
+        owner = self._owner
+        kept = self._keep(sealed.segment)
+        with self._lock:
+            manifest = owner.manifest
+            segments = (*manifest.segments, kept)
+            self._move(replace(manifest, next=sealed.next_slot, segments=segments, base=None, end=kept.end))
+            del owner.sealed[0]
+            self._swap([sealed.segment], [kept_segment(self._place, kept)])
+        if manifest.base is not None:
+            self._delete([self._index_of(manifest.base)])
+        if not kept.slots:
+            self._delete(self._slots_to_delete(sealed.segment))
 
     def _keep(self, segment: Segment) -> KeptSegment:
         assert isinstance(segment, SlotSegment)

@@ -12,8 +12,10 @@ REQUESTS Opening: trim, the index of the last segment before the walk, and a req
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Protocol
 
 from headwater.errors import CorruptData, DamagedLog, Halted, LostSegment, Unavailable
 from headwater.frames.frame import NO_SALT_CRC, UNIT_BYTES, NoFrame, decode_header, salt_crc
@@ -33,10 +35,14 @@ from headwater.log.takeover import read_trim
 from headwater.log.walk import Walk
 from headwater.storage.objects import Objects, StoreUnsure
 
-PREFETCH = 8
+PREFETCH = 16
 _WALKS_MAX = 20
 _CACHED_SEGMENTS = 2
 """One is merged while the next is written."""
+
+
+class _Looks(Protocol):
+    def __call__(self, look: Callable[[str], T], names: list[str]) -> list[T]: ...
 
 
 class ObjectReads(FileReads):
@@ -158,7 +164,9 @@ class ObjectReads(FileReads):
         window = walk.manifest.window
         ahead = range(walk.next_slot + 1, walk.next_slot + window + 1)
         durable_lsn = walk.end.next_lsn - 1
-        for slot, beginning in zip(ahead, self._together(self._beginning, map(self._slot_path, ahead)), strict=True):
+        with self._many() as look:
+            beginnings = look(self._beginning, [self._slot_path(slot) for slot in ahead])
+        for slot, beginning in zip(ahead, beginnings, strict=True):
             header = decode_header(memoryview(beginning)[SEGMENT_FRAME_BYTES:], 0, _salt_of(beginning))
             if not isinstance(header, NoFrame):
                 durable_lsn = max(durable_lsn, header.durable_lsn)
@@ -184,30 +192,37 @@ class ObjectReads(FileReads):
             return b""
 
     def _walk_on(self, walk: Walk) -> None:
-        """Take in every slot that is there."""
-        ahead = 1
-        while True:
-            for data in self._slots_from(walk.next_slot, ahead):
-                if data is None:
-                    return
-                expected = walk.next_slot + 1
-                slot = walk.add(data)
-                self._cache.keep(self._slot_path(slot.number), data)
-                if walk.next_slot != expected:
-                    # After a fence the slots that were asked for ahead are void.
-                    break
-            ahead = PREFETCH if self._bucket.threads else 1
+        """Take in every slot that is there: the first alone, because mostly there is none, and then many at a time."""
+        if self._take_slots(walk, [self._slot(self._slot_path(walk.next_slot))]):
+            with self._many() as look:
+                while self._take_slots(walk, look(self._slot, self._paths_ahead(walk))):
+                    pass
 
-    def _slots_from(self, slot: int, count: int) -> list[bytes | None]:
-        return self._together(self._slot, [self._slot_path(slot + each) for each in range(count)])
+    def _paths_ahead(self, walk: Walk) -> list[str]:
+        count = PREFETCH if self._bucket.threads else 1
+        return [self._slot_path(walk.next_slot + each) for each in range(count)]
 
-    def _together(self, look: Callable[[str], T], names: Iterable[str]) -> list[T]:
-        """Many looks at a time, if there may be threads."""
-        names = list(names)
-        if len(names) == 1 or not self._bucket.threads:
-            return [look(name) for name in names]
-        with ThreadPoolExecutor(len(names), thread_name_prefix="headwater-walk") as together:
-            return list(together.map(look, names))
+    def _take_slots(self, walk: Walk, found: Iterable[bytes | None]) -> bool:
+        """Go on with what these slots hold, in order; False at the first that is not there."""
+        for data in found:
+            if data is None:
+                return False
+            expected = walk.next_slot + 1
+            slot = walk.add(data)
+            self._cache.keep(self._slot_path(slot.number), data)
+            if walk.next_slot != expected:
+                # After a fence the slots that were asked for ahead are void.
+                break
+        return True
+
+    @contextmanager
+    def _many(self) -> Iterator[_Looks]:
+        """Looks at many names at a time, if there may be threads."""
+        if not self._bucket.threads:
+            yield lambda look, names: [look(name) for name in names]
+            return
+        with ThreadPoolExecutor(PREFETCH, thread_name_prefix="headwater-walk") as together:
+            yield lambda look, names: list(together.map(look, names))
 
     def _slot_path(self, slot: int) -> str:
         return f"{self._place.directory}/{slot_name(slot)}"
