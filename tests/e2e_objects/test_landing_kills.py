@@ -52,7 +52,8 @@ def test_a_lander_that_dies_leaves_nothing_that_the_next_does_not_make_whole(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", range(SPARK_KILLS))
+@pytest.mark.skipif(not SPARK_KILLS, reason="drivers on Spark die in the long runs: HEADWATER_OBJECT_SPARK_KILLS")
+@pytest.mark.parametrize("number", range(max(SPARK_KILLS, 1)))
 def test_a_driver_that_dies_on_spark_leaves_nothing_either(number: int, server: S3Server, tmp_path: Path) -> None:
     point = POINTS[number % len(POINTS)]
 
