@@ -252,7 +252,7 @@ def _(patch: Patch) -> None:
     check=cut_the_log,
 )
 def _(patch: Patch) -> None:
-    patch.edit(shard.Shard, "_load", ("if as_owner:", "if False:"))
+    patch.edit(shard.Shard, "_load_from", ("if as_owner:", "if False:"))
 
 
 # Forming --------------------------------------------------------------------------------------------------
