@@ -288,7 +288,7 @@ def test_filters_are_taken_where_the_session_gives_them_and_nothing_breaks_where
     [
         ({"topic": "orders"}, "'uri'"),
         ({"uri": "data"}, "'topic'"),
-        ({"uri": "s3://bucket", "topic": "t"}, "s3://bucket"),
+        ({"uri": "gs://bucket", "topic": "t"}, "gs://bucket"),
         ({"uri": "data", "topic": "t", "tokenFile": "x"}, "tokenFile"),
         ({"uri": "data", "topic": "t", "startingOfsets": "latest"}, "startingOfsets"),
         ({"uri": "data", "topic": "t", "startingOffsets": "soon"}, "startingOffsets"),
