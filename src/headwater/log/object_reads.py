@@ -37,6 +37,7 @@ from headwater.storage.objects import Objects, StoreUnsure
 
 PREFETCH = 16
 _WALKS_MAX = 20
+_RUNS_MAX = 4
 _CACHED_SEGMENTS = 2
 """One is merged while the next is written."""
 
@@ -53,6 +54,8 @@ class ObjectReads(FileReads):
         self._bucket = bucket_of(place)
         self._objects: Objects = self._bucket.objects
         self._walk: Walk | None = None
+        self._etag = ""
+        """Of trim as it was read last."""
         # What a walk has fetched is not asked for again by whoever reads it.
         self._cache = SlotCache(self._objects, _CACHED_SEGMENTS * place.settings.segment_size_bytes_max)
 
@@ -140,21 +143,23 @@ class ObjectReads(FileReads):
             raise lost(log_start, first_lsn - 1)
 
     def _walk_to_the_end(self, walk: Walk, kept: list[Segment]) -> tuple[Walk, list[Segment]]:
-        """Walk until trim is the same after the walk as before it: what is not there may have been merged and deleted,
-        and a fence in a deleted slot is none."""
+        """Walk until trim, read after the walk, has not passed what was walked: what is not there may have been merged
+        and deleted, and a fence in a deleted slot is none."""
         for _ in range(_WALKS_MAX):
+            first = walk.next_slot
             damage: Halted | CorruptData | None = None
             try:
                 self._walk_on(walk)
             except (Halted, CorruptData) as error:
                 damage = error
             found = self._asked(read_trim(self._place.directory))
-            if found is not None and found[1] == walk.etag:
-                if damage is not None:
-                    raise damage
-                return walk, kept
             if found is None:
                 raise lost(1, walk.end.next_lsn - 1)
+            if _holds(walk, first, found[0].next):
+                if damage is not None:
+                    raise damage
+                self._etag = found[1]
+                return walk, kept
             walk, kept = self._begin_walk(*found)
         raise _too_fast()
 
@@ -175,7 +180,7 @@ class ObjectReads(FileReads):
         if durable_lsn < walk.end.next_lsn or self._slot(self._slot_path(walk.next_slot)) is not None:
             return
         found = self._asked(read_trim(self._place.directory))
-        if found is not None and found[1] == walk.etag:
+        if found is not None and found[0].next <= walk.next_slot:
             raise LostSegment(
                 "a slot of the log is gone, though later ones tell that it was durable: put it back from a copy",
                 slot=walk.next_slot,
@@ -261,8 +266,12 @@ class ObjectReads(FileReads):
         self._walk = None
         kept = [each for each in self._view.segments if not isinstance(each, SlotSegment)]
         walk, kept = self._walk_to_the_end(walk, kept)
-        self._show_walk(walk, kept)
-        self._walk = walk
+        if self._etag != walk.etag and len(walk.runs) > _RUNS_MAX:
+            # Most of what was walked is below trim by now: begin there, and let go of the rest.
+            self.recover()
+        else:
+            self._show_walk(walk, kept)
+            self._walk = walk
         return self._view.durable_lsn
 
     # For plans -------------------------------------------------------------------------------
@@ -282,6 +291,13 @@ class ObjectReads(FileReads):
 def _salt_of(slot: bytes) -> int:
     decoded = decode_segment_frame(memoryview(slot)[:SEGMENT_FRAME_BYTES])
     return NO_SALT_CRC if isinstance(decoded, NoFrame) else salt_crc(decoded[0].salt)
+
+
+def _holds(walk: Walk, first: int, trim: int) -> bool:
+    """Was what a walk met from slot `first` on the log's history, if trim is here now?  An end below trim may be a slot
+    that was deleted, and a fence below trim one that somebody put into a deleted slot.  All else is."""
+    fences = (fence for run in walk.runs for fence in run.fences)
+    return trim <= walk.next_slot and not any(first <= fence < trim for fence in fences)
 
 
 def _too_fast() -> Unavailable:

@@ -75,6 +75,24 @@ def test_a_reader_that_follows_while_slots_are_merged_goes_on_with_the_segment()
     log.close()
 
 
+def test_a_reader_that_follows_for_long_lets_go_of_what_it_walked() -> None:
+    store = SimulatedStore()
+    log = opened(bucket(store))
+    append(log, 1)
+    reader = opened(bucket(store))
+
+    for count in range(2, 12):
+        log.roll()
+        append(log, 1)
+        device_of(log).take_in()
+        assert len(bodies(reader)) == count
+
+    walk = device_of(reader)._walk
+    assert walk is not None
+    assert len(walk.runs) <= 4
+    log.close()
+
+
 def test_damage_that_a_walk_met_in_a_deleted_slot_is_none() -> None:
     store = SimulatedStore()
     log = opened(bucket(store))
