@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headwater.log")
 
 DELETERS = 8
+ABSORBED_BYTES = 64 * 1024 * 1024
+ABSORBED_SEGMENTS = 64
+"""So much is taken in by one swap, and one segment at least."""
 MERGE_BELOW_BYTES = 256 * 1024
 """A segment whose slots are smaller than this on average is merged into one object."""
 
@@ -170,26 +173,33 @@ class Keeper:
     # Below the walk --------------------------------------------------------------------------
 
     def absorb(self) -> None:
-        """Take what is sealed into trim: one segment after the other, so that an owner that ends in the middle leaves
-        the next one less to do."""
+        """Take what is sealed into trim: by parts, so that an owner that ends in the middle leaves the next one less to
+        do, and small segments together, because each swap puts all of trim."""
         # Indexes and merged objects take their time, and nobody else waits for them.
         with self._absorbing:
             while self._owner.sealed:
-                self._absorb_one(self._owner.sealed[0])
+                self._absorb(_some_of(self._owner.sealed))
 
-    def _absorb_one(self, sealed: SealedRun) -> None:
+    def _absorb(self, sealed: Sequence[SealedRun]) -> None:
         owner = self._owner
-        kept = self._keep(sealed.segment)
+        old = [each.segment for each in sealed]
+        kept = [self._keep(segment) for segment in old]
         with self._lock:
             manifest = owner.manifest
-            segments = (*manifest.segments, kept)
-            self._move(replace(manifest, next=sealed.next_slot, segments=segments, base=None, end=kept.end))
-            del owner.sealed[0]
-            self._swap([sealed.segment], [kept_segment(self._place, kept)])
+            segments = (*manifest.segments, *kept)
+            self._move(replace(manifest, next=sealed[-1].next_slot, segments=segments, base=None, end=kept[-1].end))
+            del owner.sealed[: len(sealed)]
+            self._swap(old, [kept_segment(self._place, each) for each in kept])
         if manifest.base is not None:
             self._delete([self._index_of(manifest.base)])
-        if not kept.slots:
-            self._delete(self._slots_to_delete(sealed.segment))
+        self._delete(
+            [
+                name
+                for segment, now in zip(old, kept, strict=True)
+                if not now.slots
+                for name in self._slots_to_delete(segment)
+            ]
+        )
 
     def _keep(self, segment: Segment) -> KeptSegment:
         assert isinstance(segment, SlotSegment)
@@ -324,3 +334,14 @@ class Keeper:
 
     def _path(self, name: str) -> str:
         return f"{self._place.directory}/{name}"
+
+
+def _some_of(sealed: Sequence[SealedRun]) -> list[SealedRun]:
+    taken: list[SealedRun] = []
+    size = 0
+    for each in sealed[:ABSORBED_SEGMENTS]:
+        size += each.segment.size
+        if taken and size > ABSORBED_BYTES:
+            break
+        taken.append(each)
+    return taken

@@ -160,6 +160,21 @@ def test_a_segment_of_one_slot_is_an_object_already() -> None:
     log.close()
 
 
+def test_what_is_sealed_is_taken_in_by_parts() -> None:
+    store = SimulatedStore()
+    log = opened(bucket(store))
+    append(log, 12, body=b"x" * 1500)
+    swaps = sum(call == ("put_if_match", "log/trim") for call in store.calls)
+
+    with patch("headwater.log.object_keeping.ABSORBED_BYTES", 9_000):
+        device_of(log).take_in()
+
+    assert len(trim_of(store).segments) == 5
+    assert sum(call == ("put_if_match", "log/trim") for call in store.calls) == swaps + 3
+    assert len(bodies(log)) == 12
+    log.close()
+
+
 def test_an_owner_whose_slots_are_gone_was_fenced_or_has_lost_them() -> None:
     store = SimulatedStore()
     log = opened(bucket(store))
