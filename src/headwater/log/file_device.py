@@ -19,7 +19,6 @@ from typing import NamedTuple
 from headwater.clock import Clock, Entropy
 from headwater.errors import (
     Closed,
-    Forgotten,
     InvalidRequest,
     LogLocked,
     OutcomeUnknown,
@@ -35,7 +34,7 @@ from headwater.log.file_reads import FileReads, View
 from headwater.log.index import ActiveIndex
 from headwater.log.names import LOCK, RESERVE, SegmentName
 from headwater.log.ownership import Claimed, Claiming, KnownOffsets, Owner
-from headwater.log.segments import LogPlace, Segment, next_offsets_after
+from headwater.log.segments import LogPlace, Segment, next_offsets_after, segment_named
 from headwater.storage.files import Lock, LockHeld
 
 logger = logging.getLogger("headwater.log")
@@ -455,10 +454,7 @@ class FileDevice(FileReads):
 
     def segment_named(self, name: str) -> Segment:
         """The segment of this name, as it is now."""
-        for segment in self._view.segments:
-            if str(segment.name) == name:
-                return segment
-        raise Forgotten("this segment was forgotten or replaced: plan again", segment=name)
+        return segment_named(self._view.segments, name)
 
     def _unlink_segment(self, name: SegmentName) -> bool:
         """The index goes first, so that no index is ever left without its segment."""

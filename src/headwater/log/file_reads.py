@@ -269,7 +269,7 @@ class FileReads:
             number = self._number_of(view, first_lsn)
             segment = view.segments[number]
             end = view.position if segment is view.segments[-1] else segment.size
-            return PlacedSegment(str(segment.name), self._index(view, number), end)
+            return PlacedSegment(str(segment.name), self._index(view, number), end, segment.packed_slots)
 
         return self._looked_up(look)
 

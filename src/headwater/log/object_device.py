@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from headwater.clock import Clock, Entropy
-from headwater.errors import Closed, Fenced, Forgotten, LogLocked, LostSegment, OutcomeUnknown, Poisoned, Unavailable
+from headwater.errors import Closed, Fenced, LogLocked, LostSegment, OutcomeUnknown, Poisoned, Unavailable
 from headwater.frames.frame import Kind
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.ids import Epoch, Lsn
@@ -33,7 +33,7 @@ from headwater.log.names import SegmentName
 from headwater.log.object_keeping import Keeper, SealedRun
 from headwater.log.object_reads import ObjectReads
 from headwater.log.ownership import KnownOffsets
-from headwater.log.segments import LogPlace, Segment
+from headwater.log.segments import LogPlace, Segment, segment_named
 from headwater.log.slot_flights import Flight, Flights, SlotTicket
 from headwater.log.slot_packing import continuing_slot, fence, next_opening, opening_slot
 from headwater.log.slot_run import SlotRun
@@ -476,10 +476,7 @@ class ObjectDevice(ObjectReads):
 
     def segment_named(self, name: str) -> Segment:
         """The segment of this name, as it is now."""
-        for segment in self._view.segments:
-            if str(segment.name) == name:
-                return segment
-        raise Forgotten("this segment was forgotten or replaced: plan again", segment=name)
+        return segment_named(self._view.segments, name)
 
     def keep(self) -> None:
         """What the keeper's threads do, once: give a sign of life, and take what is sealed into trim.  What the store

@@ -27,7 +27,7 @@ from headwater.log.index import ActiveIndex
 from headwater.log.log_lease import RENEW_S, Lease, pack_lease, read_lease
 from headwater.log.manifest import KeptSegment, Manifest
 from headwater.log.segments import LogPlace, Segment, lost
-from headwater.log.slot_segment import SlotSegment, kept_segment, slots_of
+from headwater.log.slot_segment import SlotSegment, kept_segment
 from headwater.log.slots import LEASE, slot_name
 from headwater.log.takeover import move_trim, read_trim
 from headwater.storage.bucket_files import BucketFiles
@@ -312,7 +312,7 @@ class Keeper:
     def _slots_to_delete(self, segment: Segment) -> list[str]:
         assert isinstance(segment, SlotSegment)
         fences = set(segment.run.fences)
-        return [self._path(slot_name(slot)) for slot, _ in slots_of(segment) if slot not in fences]
+        return [self._path(slot_name(slot)) for slot, _ in segment.slots if slot not in fences]
 
     def _delete(self, names: Sequence[str]) -> None:
         if self._bucket.threads and len(names) > 1:

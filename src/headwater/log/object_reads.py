@@ -23,13 +23,11 @@ from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, decode_segment_
 from headwater.ids import Lsn
 from headwater.log.asks import Asking, T, Waits, carry_out
 from headwater.log.file_reads import FileReads, View
-from headwater.log.index import PlacedSegment
 from headwater.log.manifest import Manifest
-from headwater.log.opened_segment import pack_slots
 from headwater.log.recovery import RecoveryReport
 from headwater.log.segments import LogPlace, Segment, lost, next_offsets_after
 from headwater.log.slot_cache import SlotCache
-from headwater.log.slot_segment import SlotSegment, bucket_of, kept_segment, slots_of
+from headwater.log.slot_segment import SlotSegment, bucket_of, kept_segment
 from headwater.log.slots import slot_name
 from headwater.log.takeover import read_trim
 from headwater.log.walk import Walk
@@ -37,7 +35,6 @@ from headwater.storage.objects import Objects, StoreUnsure
 
 PREFETCH = 16
 _WALKS_MAX = 20
-_RUNS_MAX = 4
 _CACHED_SEGMENTS = 2
 """One is merged while the next is written."""
 
@@ -266,26 +263,13 @@ class ObjectReads(FileReads):
         self._walk = None
         kept = [each for each in self._view.segments if not isinstance(each, SlotSegment)]
         walk, kept = self._walk_to_the_end(walk, kept)
-        if self._etag != walk.etag and len(walk.runs) > _RUNS_MAX:
-            # Most of what was walked is below trim by now: begin there, and let go of the rest.
+        if self._etag != walk.etag:
+            # Segments were taken in, or let go of: show what trim names now.
             self.recover()
         else:
             self._show_walk(walk, kept)
             self._walk = walk
         return self._view.durable_lsn
-
-    # For plans -------------------------------------------------------------------------------
-
-    def placed(self, first_lsn: Lsn) -> PlacedSegment:
-        """The segment that holds this LSN, with the slots in which it lies."""
-
-        def look(view: View) -> PlacedSegment:
-            number = self._number_of(view, first_lsn)
-            segment = view.segments[number]
-            end = view.position if segment is view.segments[-1] else segment.size
-            return PlacedSegment(str(segment.name), self._index(view, number), end, pack_slots(slots_of(segment)))
-
-        return self._looked_up(look)
 
 
 def _salt_of(slot: bytes) -> int:

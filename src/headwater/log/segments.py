@@ -9,10 +9,10 @@ RULES    Of several generations of a segment the highest with a valid header win
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from headwater.errors import DamagedLog, DuplicateLsn, ForeignLog, Halted, LostSegment, UnknownFormat
+from headwater.errors import DamagedLog, DuplicateLsn, ForeignLog, Forgotten, Halted, LostSegment, UnknownFormat
 from headwater.frames.frame import NoFrame
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, decode_segment_frame
 from headwater.log.chain import ChainBreak, ChainEnd, ChainWalker
@@ -66,6 +66,11 @@ class Segment:
     @property
     def last_lsn(self) -> int:
         return self.end.next_lsn - 1
+
+    @property
+    def packed_slots(self) -> bytes:
+        """Where it lies, as a plan carries it (opened_segment.py), if that is in slots of an object store."""
+        return b""
 
     def open_file(self) -> File:
         """A handle of the caller's own: it goes on reading the same bytes whatever becomes of the name."""
@@ -224,6 +229,14 @@ class FoundSegments:
         """False where rows were forgotten with their segments, and no index says how far their offsets went."""
         first = self.sealed[0] if self.sealed else newest
         return first.first_lsn == 1 or first.base_offsets() is not None
+
+
+def segment_named(segments: Iterable[Segment], name: str) -> Segment:
+    """The segment of this name, if it is still among these."""
+    for segment in segments:
+        if str(segment.name) == name:
+            return segment
+    raise Forgotten("this segment was forgotten or replaced: plan again", segment=name)
 
 
 def next_offsets_after(segments: list[Segment] | tuple[Segment, ...], count: int) -> dict[int, int]:

@@ -6,7 +6,7 @@ from typing import cast
 
 from headwater.log.manifest import KeptSegment
 from headwater.log.names import SegmentName
-from headwater.log.opened_segment import open_slots
+from headwater.log.opened_segment import open_slots, pack_slots
 from headwater.log.segment import opening_of
 from headwater.log.segments import LogPlace, Segment
 from headwater.log.slot_cache import SlotCache
@@ -30,6 +30,10 @@ class SlotSegment(Segment):
     def slots(self) -> Slots:
         return self.run.slots
 
+    @property
+    def packed_slots(self) -> bytes:
+        return pack_slots(self.slots)
+
     def open_file(self) -> File:
         return open_slots(cast(Objects, self._cache), self._place.directory, str(self.name), self.run.slots)
 
@@ -40,6 +44,10 @@ class KeptSlots(Segment):
     def __init__(self, place: LogPlace, kept: KeptSegment) -> None:
         super().__init__(place, SegmentName(kept.first_lsn, kept.generation), opening_of(kept.opening))
         self.slots = kept.slots
+
+    @property
+    def packed_slots(self) -> bytes:
+        return pack_slots(self.slots)
 
     def open_file(self) -> File:
         return open_slots(bucket_of(self._place).objects, self._place.directory, str(self.name), self.slots)
@@ -55,11 +63,6 @@ def kept_segment(place: LogPlace, kept: KeptSegment) -> Segment:
     segment.created_us = kept.created_us
     segment.seal(kept.end, kept.size)
     return segment
-
-
-def slots_of(segment: Segment) -> Slots:
-    """The slots in which a segment lies; nothing: it is one object."""
-    return segment.slots if isinstance(segment, SlotSegment | KeptSlots) else ()
 
 
 def bucket_of(place: LogPlace) -> BucketFiles:
