@@ -13,6 +13,7 @@ from headwater.log.frame_log import FrameLog
 from headwater.log.log_lease import read_lease
 from headwater.log.manifest import Manifest, pack_manifest, unpack_manifest
 from headwater.log.object_keeping import Keeper
+from headwater.log.opened_segment import unpack_slots
 from headwater.storage.objects import StoreUnsure
 from headwater.storage.simulated_store import Fate, SimulatedStore
 from tests.unit.log.store_logs import append, bodies, bucket, device_of, opened
@@ -133,6 +134,7 @@ def test_large_slots_stay_as_they_are_and_go_when_they_are_forgotten() -> None:
     kept = trim_of(store).segments[0]
     assert len(kept.slots) == 6
     assert kept.fences == (1,)
+    assert unpack_slots(device_of(log).placed(Lsn(1)).slots) == kept.slots
     assert len(bodies(log)) == 5
     log.exclusively(lambda: device_of(log).forget(Lsn(last + 1)))
     assert [name for name in store.names() if name.startswith("log/0")] == [
