@@ -12,16 +12,21 @@ setup:
     .venv/bin/python -m pip install --require-hashes -r requirements/ci.txt
     .venv/bin/python -m pip install --no-deps --no-build-isolation -e .
 
-# before every commit: lint, format, types, unit tests but the lake's; under 2 minutes
+# before every commit: lint, format, types, unit tests but the lake's, the server's, the demo's and the peers', no examples; under 2 minutes
 quick:
     {{ python }} -m ruff check .
     {{ python }} -m ruff format --check .
     {{ python }} -m mypy --strict src tests bench examples
-    {{ python }} -m pytest -n 2 tests/unit tests/test_*.py --ignore=tests/unit/lake
+    {{ python }} -m pytest -n 2 --dist worksteal tests/unit tests/test_*.py --ignore=tests/unit/lake --ignore=tests/unit/server --ignore=tests/unit/client \
+        --ignore=tests/unit/protocol --ignore=tests/unit/page --ignore=tests/unit/demo --ignore=tests/unit/peers --ignore=tests/unit/cli/test_servers.py --ignore=tests/test_examples.py
 
 # the lake's unit tests: each makes real tables in a real catalog, so they take two minutes of their own
 lake:
-    {{ python }} -m pytest -n 2 tests/unit/lake
+    {{ python }} -m pytest -n 2 --dist worksteal tests/unit/lake
+
+# the unit tests of the server and its clients: each starts a real one, so they take a minute of their own
+server:
+    {{ python }} -m pytest -n 2 --dist worksteal tests/unit/server tests/unit/client tests/unit/protocol tests/unit/page tests/unit/cli/test_servers.py
 
 # everything that CI runs, as CI runs it
 test:
@@ -31,9 +36,22 @@ test:
 torture *ARGS:
     {{ python }} -m tests.torture {{ ARGS }}
 
+# the docs: what is written from the code, written again; then the site, into site/
+docs *ARGS:
+    {{ python }} -m tests.docs.references
+    NO_MKDOCS_2_WARNING=1 {{ python }} -m mkdocs build --strict {{ ARGS }}
+
 # one question, its figures and its bars: just bench append --quick
 bench NAME *ARGS:
     {{ python }} -m bench {{ NAME }} {{ ARGS }}
+
+# docs/tutorial.md typed into tmux, word for word, in a new environment; --spark for its last part too
+tutorial *ARGS:
+    {{ python }} -m tests.tutorial {{ ARGS }}
+
+# before a release: known holes in what we stand on (pip-audit), and a list of it (an SBOM, dist/sbom.cdx.json)
+release-check *ARGS:
+    {{ python }} -m tests.release_check {{ ARGS }}
 
 # format, and mend what ruff can mend
 fmt:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 import headwater as hw
+from bench._engines import engine_of
 from headwater.clock import SystemClock, system_entropy
 from headwater.lake.catalog import CatalogPlace
 from headwater.lake.lander import Lander
@@ -77,8 +78,8 @@ def batch_of(first: int, count: int, step_us: int = 1_000) -> pa.RecordBatch:
 
 
 @contextmanager
-def spark_on_two_cores() -> Iterator[SparkSession]:
-    """The one Spark of this process; catalogs are added to sessions of it."""
+def spark_on_two_cores(jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
+    """The one Spark of this process, with these jars besides; catalogs are added to sessions of it."""
     from pyspark.sql import SparkSession
 
     from headwater.spark.session import ICEBERG_EXTENSIONS, ICEBERG_PACKAGES, JDBC_PACKAGES
@@ -99,6 +100,8 @@ def spark_on_two_cores() -> Iterator[SparkSession]:
         "spark.driver.bindAddress": "127.0.0.1",
     }
     builder = SparkSession.builder.master("local[2]").appName("bench")
+    if jars:
+        settings["spark.jars"] = ",".join(map(str, jars))
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -188,7 +191,7 @@ class BenchLake:
 
     def fill(self, name: str, rows: int, *, partition_by: str | None = None, step_us: int = 1_000) -> None:
         """A topic with a table of its name, and this many rows, in segments of their own."""
-        self.log._engine.shard.log.roll()
+        engine_of(self.log).shard.log.roll()
         topic = self.log.topic(name, schema=SCHEMA, table=f"bench.{name}", partition_by=partition_by)
         for first in range(0, rows, ROWS_PER_APPEND):
             topic.append(batch_of(first, min(ROWS_PER_APPEND, rows - first), step_us))
@@ -209,7 +212,7 @@ class BenchLake:
         """Steps 1 to 8, by Spark unless another runner is given."""
         accounts = Accounts(runner if runner is not None else SparkRunner(self.spark))
         lander = Lander(
-            EngineSource(self.log._engine, str(self.directory)),
+            EngineSource(engine_of(self.log), str(self.directory)),
             connect if connect is not None else self.place.connect,
             self._lake.ledger,
             accounts,
@@ -243,7 +246,7 @@ class BenchLake:
 
     def works(self, topic: str, target: bytes) -> list[LandWork]:
         """The works that landing a topic from its beginning is cut into."""
-        source = EngineSource(self.log._engine, str(self.directory))
+        source = EngineSource(engine_of(self.log), str(self.directory))
         settings = self.log._engine.settings.landing
         record = self.record(topic)
         plan = plan_landing(

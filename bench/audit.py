@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import headwater as hw
+from bench._engines import engine_of
 from bench._lake import ROWS_PER_APPEND, SCHEMA, BenchLake, batch_of, spark_on_two_cores
 from bench._place import GIB, machine, median, place
 from bench.report import Report, at_least
@@ -70,7 +71,7 @@ def _forget(own: BenchLake) -> None:
     """Segments go once two checkpoints cover them, and a checkpoint is made where something was written."""
     for _ in range(3):
         own.log["warm-up"].append(batch_of(0, 1))
-        own.log._engine.shard.log.roll()
+        engine_of(own.log).shard.log.roll()
         own.log.checkpoint()
         own.log.cleanup()
 

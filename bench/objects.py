@@ -24,14 +24,15 @@ from contextlib import closing
 from pathlib import Path
 
 import headwater as hw
+from bench._engines import engine_of
+from bench._kilobyte_rows import ROWS, SCHEMA
+from bench._kilobyte_rows import thousand_rows as wide_batch
 from bench._lake import SCHEMA as LANDED_SCHEMA
 from bench._lake import batch_of
 from bench._place import GIB, MIB, machine, median, percentile, place
 from bench._store import WINDOW, BucketLog, Store, bucket_log, from_threads, in_turn, store
 from bench._store_model import VERBS, Spell, expected, unexplained
 from bench.report import Report, at_least, at_most
-from bench.topics import ROWS, SCHEMA
-from bench.topics import _batch as wide_batch
 from headwater.lake.runner import LocalProcesses
 from headwater.settings import LogSettings, Settings
 from headwater.storage.objects import StoreCounters
@@ -182,10 +183,10 @@ def _far(server: Store, rounds: int, appends: int, figures: dict[str, float]) ->
             rounds,
         )
         row = batches[0].slice(0, 1)
-        commits = own.log._engine.shard.log.counters.commits
+        commits = engine_of(own.log).shard.log.counters.commits
         seconds = from_threads(MANY_THREADS, appends, lambda number: _append(topic, row))
         figures["far_rows_64_threads_per_s"] = MANY_THREADS * appends / seconds
-        figures["far_commits_per_s_of_rows"] = (own.log._engine.shard.log.counters.commits - commits) / seconds
+        figures["far_commits_per_s_of_rows"] = (engine_of(own.log).shard.log.counters.commits - commits) / seconds
         alone = []
         for _ in range(20):
             begun = time.perf_counter()
@@ -248,7 +249,7 @@ def _catalog(folder: Path) -> dict[str, str]:
 def _land(log: hw.Log, topic: str, runner: LocalProcesses, rows: int) -> tuple[float, int]:
     """The seconds of a landing without its reading back, and the bytes of the files that it wrote."""
     assert log._lake is not None
-    report = log._lake.land(log._engine, topic, runner=runner, verify="metadata")
+    report = log._lake.land(log._viewed().source, topic, runner=runner, verify="metadata")
     assert report.rows == rows, report
     return report.seconds - report.verify_s, report.topics[0].bytes
 
@@ -288,7 +289,7 @@ def _requests(server: Store, appends: int, figures: dict[str, float]) -> tuple[f
 
 def _spell(own: BucketLog, topic: hw.Topic, rows: object, appends: int) -> Spell:
     """Append so often, and wait until what was sealed by it has been taken in."""
-    log = own.log._engine.shard.log
+    log = engine_of(own.log).shard.log
     time.sleep(SETTLED_S)
     before, begun = own.counted(), time.perf_counter()
     commits, rolls, slots = log.counters.commits, log.counters.rolls, own.slots()
@@ -328,7 +329,7 @@ def _small_objects(server: Store, rows: int, figures: dict[str, float]) -> float
         for _ in range(rows):
             topic.append(row)
         figures["small_rows_per_s"] = rows / (time.perf_counter() - begun)
-        own.log._engine.shard.log.roll()
+        engine_of(own.log).shard.log.roll()
         begun = time.perf_counter()
         left = _settled(server, "small/log")
         after = own.counted()

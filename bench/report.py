@@ -53,11 +53,11 @@ def at_most(name: str, value: float, limit: float) -> Bar:
 
 @dataclass(frozen=True)
 class Report:
-    """The answer of one bench.  Names carry their units: `append_p50_ms`."""
+    """The answer of one bench.  Names carry their units: `append_p50_ms`.  None is a figure that could not be taken."""
 
     bench: str
     settings: Mapping[str, Setting]
-    figures: Mapping[str, float]
+    figures: Mapping[str, float | None]
     bars: tuple[Bar, ...] = field(default=())
 
     @property
@@ -96,8 +96,10 @@ def show(report: Report, console: Console) -> None:
     console.print(bars)
 
 
-def _number(value: float) -> str:
+def _number(value: float | None) -> str:
     """Short enough to compare, exact enough to trust: thousands apart, three digits after small numbers' points."""
+    if value is None:
+        return "not measured"
     if isinstance(value, int) or (math.isfinite(value) and abs(value) >= 1000):
         return f"{value:,.0f}"
     return f"{value:,.3f}"

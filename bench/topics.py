@@ -17,33 +17,20 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import crc32c
 import pyarrow as pa
 
 import headwater as hw
+from bench._kilobyte_rows import ROWS, SCHEMA, thousand_rows
 from bench._place import MIB, machine, median, percentile, place
 from bench.report import Report, at_least
 from headwater.frames.frame import Kind
 from headwater.log import Draft, FrameLog, open_log
 from headwater.storage.disk import DiskFiles
 
-ROWS = 1_000
 THREADS = 64
-TEXT_COLUMNS = 6
-TEXT_CHARACTERS = 160
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("customer", pa.int64(), nullable=False),
-        pa.field("amount", pa.float64(), nullable=False),
-        pa.field("created_at", pa.timestamp("us", "UTC"), nullable=False),
-        *[pa.field(f"text_{number}", pa.string()) for number in range(TEXT_COLUMNS)],
-    ]
-)
 
 
 def run(quick: bool) -> Report:
@@ -56,7 +43,7 @@ def run(quick: bool) -> Report:
         with open_log(DiskFiles(directory / "bare"), "log") as bare, hw.open(directory / "data") as log:
             bare.claim()
             topic = log.topic("events", schema=SCHEMA)
-            batches = [_batch(seed) for seed in range(4)]
+            batches = [thousand_rows(seed) for seed in range(4)]
             arrow, dicts = _append(topic, bare, batches, pairs, appends, figures)
             _threads(log, batches[0], singles_each, figures)
             _loop(log, batches[0], singles_each * THREADS, figures)
@@ -82,21 +69,6 @@ def run(quick: bool) -> Report:
             at_least("reading a topic, MB/s (500, or 0.7 of bare reading with checksum)", read, needed),
         ),
     )
-
-
-def _batch(seed: int) -> pa.RecordBatch:
-    """1,000 rows of about 1 KB; random text, so that nothing is cheaper than it would be for a user."""
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    columns: list[Any] = [
-        list(range(seed * ROWS, (seed + 1) * ROWS)),
-        [number * 7919 % 1_000_003 for number in range(ROWS)],
-        [number / 7 for number in range(ROWS)],
-        [start + timedelta(seconds=number) for number in range(ROWS)],
-    ]
-    for _ in range(TEXT_COLUMNS):
-        columns.append([os.urandom(TEXT_CHARACTERS // 2).hex() for _ in range(ROWS)])
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 def _append(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import headwater as hw
 from headwater.cli.main import app
 from headwater.log.verify import FindingName, NoteName
+from tests.servers.headwater import ServerProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -74,7 +79,7 @@ def test_the_quick_start_works_as_it_is_written(after_the_quick_start: tuple[Pat
 
 def test_the_commands_behind_the_quick_start_work_as_they_are_written(after_the_quick_start: tuple[Path, str]) -> None:
     place, _ = after_the_quick_start
-    commands = [line for page, line in SHOWN if page == "README.md" and " data" in line]
+    commands = [line for page, line in SHOWN if page == "README.md" and " data" in line and " serve " not in line]
 
     done = [
         subprocess.run(
@@ -85,6 +90,24 @@ def test_the_commands_behind_the_quick_start_work_as_they_are_written(after_the_
 
     assert len(commands) >= 2
     assert [each.returncode for each in done] == [0] * len(commands), [each.stderr for each in done]
+
+
+def test_the_server_of_the_page_takes_a_row_over_http_and_gives_it_to_a_client(
+    after_the_quick_start: tuple[Path, str],
+) -> None:
+    place, _ = after_the_quick_start
+    (body, path) = re.findall(r"curl -d '([^']*)' http://127.0.0.1:7071(\S+)", README.read_text())[0]
+    shutil.copytree(place / "data", place / "served")
+    with ServerProcess(place / "served") as server:
+        request = urllib.request.Request(
+            f"{server.url}{path}", data=body.encode(), headers={"content-type": "application/x-www-form-urlencoded"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert answer.status == 200
+        with hw.connect(server.address) as log:
+            rows = log["orders"].read().to_pylist()
+
+    assert json.loads(body).items() <= rows[-1].items()
 
 
 @pytest.mark.parametrize(("page", "line"), SHOWN)

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from headwater.api import (
         BYTES,
         Appended,
+        AsyncConsumer,
+        AsyncLog,
+        AsyncTopic,
+        AsyncTransaction,
+        ClientSettings,
         Consumer,
         Cut,
         LandingReport,
@@ -36,11 +41,15 @@ if TYPE_CHECKING:
         Settings,
         Topic,
         Transaction,
+        connect,
+        connect_async,
         open,
     )
 
 __all__ = [
     "open",
+    "connect",
+    "connect_async",
     "Log",
     "Topic",
     "NewTopic",
@@ -49,6 +58,7 @@ __all__ = [
     "Settings",
     "LogSettings",
     "LandingSettings",
+    "ClientSettings",
     "Appended",
     "LandingReport",
     "Rows",
@@ -58,6 +68,10 @@ __all__ = [
     "Producer",
     "Transaction",
     "Registry",
+    "AsyncLog",
+    "AsyncTopic",
+    "AsyncConsumer",
+    "AsyncTransaction",
     "HeadwaterError",
     "errors",
 ]

@@ -6,6 +6,8 @@ HeadwaterError
 │   ├── RowsRefused     rows that do not fit the topic's schema, each by number and reason
 │   ├── UnknownTopic    there is no topic of this name
 │   ├── UnknownPartition  the topic has no partition of this number
+│   ├── Unauthenticated a server does not know who is asking: give a token, or a certificate
+│   ├── NotAllowed      a server knows who is asking, and this principal may not do this
 │   └── Closed          this handle was closed, or belongs to the process that forked this one
 ├── Conflict            somebody else won: read again, then decide
 │   ├── LogLocked       another process owns the log; the message names it, and what to do
@@ -76,6 +78,8 @@ class RowsRefused(InvalidRequest):
     """Rows that do not fit the topic's schema: nothing of the request was appended."""
 
     def __init__(self, topic: str, refused: Sequence[RefusedRow], rows: int, count: int | None = None) -> None:
+        self.topic = topic
+        self.rows = rows
         self.refused = tuple(refused)
         """By number, the first of them; `refused_count` counts all."""
         self.refused_count = len(self.refused) if count is None else count
@@ -93,6 +97,14 @@ class UnknownTopic(InvalidRequest):
 
 class UnknownPartition(InvalidRequest):
     """The topic has no partition of this number."""
+
+
+class Unauthenticated(InvalidRequest):
+    """The server does not know who is asking."""
+
+
+class NotAllowed(InvalidRequest):
+    """Who is asking may not do this."""
 
 
 class Closed(InvalidRequest):

@@ -21,6 +21,5 @@ TopicNumber = NewType("TopicNumber", int)
 
 Partition = NewType("Partition", int)
 
-NO_LSN = Lsn(0)
 FIRST_LSN = Lsn(1)
 NO_TOPIC = TopicNumber(0)

@@ -92,6 +92,7 @@ class Settings:
     """How an open Headwater behaves: its log, its journal, its topics, its landings."""
 
     log: LogSettings = LogSettings()
+    """Of the log that rows are appended to."""
 
     journal: LogSettings = LogSettings(
         segment_size_bytes_max=64 * MIB, segment_age_s_max=float("inf"), reserve_bytes=1 * MIB
@@ -99,6 +100,7 @@ class Settings:
     """The journal rolls at its checkpoints, never by age."""
 
     landing: LandingSettings = LandingSettings()
+    """Of landings, and of what comes after them."""
 
     partitions_default: int = 1
     """Of a topic that is created without saying how many."""
@@ -125,6 +127,40 @@ class Settings:
             raise ValueError("join_bytes_max is at least 0 and at most frame_bytes_max")
         if self.partitions_default < 1:
             raise ValueError("partitions_default is at least 1")
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """How a client of a server behaves (docs/clients.md)."""
+
+    retry_s: float = 30.0
+    """How long it tries again where a server does not answer; then Unavailable, or OutcomeUnknown."""
+
+    call_s: float = 600.0
+    """How long one call may take: a compaction of a large topic takes its time."""
+
+    silence_s: float = 20.0
+    """A stream of appends that is owed an answer for so long is taken for broken, and begun anew."""
+
+    linger_s: float = 0.002
+    """How long `append_future` waits for more rows, to send them together, while others are on their way; with nothing
+    on its way it waits for none, and neither does an append that blocks."""
+
+    batch_bytes: int = 1 * MIB
+    """Rows of small appends that are sent together, at most ..."""
+
+    batch_rows: int = 65_536
+    """... and so many of them."""
+
+    in_flight_max: int = 32
+    """Messages of a topic on their way at a time; a log remembers the last 64 answers of a producer."""
+
+    queued_bytes_max: int = 64 * MIB
+    """Bytes that may wait to be sent; then `append_future` waits as well."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.in_flight_max <= 64:
+            raise ValueError("in_flight_max is 1 to 64: a log remembers the last 64 answers of a producer")
 
 
 def bucket_settings() -> Settings:

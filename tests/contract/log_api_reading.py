@@ -184,6 +184,31 @@ class Reading:
         assert frame.columns == ["order_id", "amount", "note"]
         assert frame["order_id"].to_list() == list(range(10))
 
+    def test_a_time_that_python_has_not_is_refused_by_its_column_and_had_in_other_forms(self, log: hw.Log) -> None:
+        beyond = pa.array([400_000_000_000_000_000], pa.timestamp("us", "UTC"))
+        topic = log.topic("far", schema=pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))]))
+        topic.append(pa.table({"id": pa.array([1]), "at": beyond}))
+
+        for rows in (topic.read(), topic.scan()):
+            with pytest.raises(InvalidRequest, match=r"'at'.*to_arrow\(\)") as refused:
+                rows.to_pylist()
+            assert refused.value.facts["column"] == "at"
+            assert rows.to_arrow()["at"].combine_chunks().equals(beyond)
+
+    def test_what_a_prompt_shows_names_columns_and_reads_nothing(self, log: hw.Log) -> None:
+        topic = log.topic("wide", schema={f"c{number}": int for number in range(14)})
+
+        assert repr(topic.read(columns=["c0"])).startswith("<Rows of c0: int64; take them with to_arrow()")
+        assert "c11: int64, and 2 more;" in repr(topic.read())
+
+    def test_what_a_prompt_shows_of_an_append_is_one_plain_line(self, log: hw.Log) -> None:
+        topic = log.topic("plain", schema={"id": int})
+
+        shown = repr(appended := topic.append([{"id": 1}, {"id": 2}]))
+
+        assert f"rows=2, first_lsn={appended.first_lsn}, lsn={appended.lsn}, offsets={{0: 0..1}}, time=20" in shown
+        assert shown.startswith("Appended(topic='plain', ") and "rejected" not in shown and "datetime" not in shown
+
     def test_an_empty_read_still_has_its_schema(self, log: hw.Log) -> None:
         topic = log.topic("orders", schema=ORDER)
 
@@ -397,16 +422,3 @@ class ReadingKept:
             assert ids(topic.read(hw.Lsn(lsn))) == [4, 5, 6, 7, 8, 9]
             assert ids(topic.read(BEGAN + timedelta(minutes=7))) == [7, 8, 9]
             assert ids(topic.read("latest")) == []
-
-    def test_looking_claims_nothing(self, place: Place) -> None:
-        with place.open() as log:
-            filled(log)
-
-        with place.open() as log:
-            assert len(log["orders"].read().to_pylist()) == 10
-            log["orders"].describe()
-            log.topics()
-            log.groups()
-            assert not log.status().owner
-            log["orders"].append(order(10))
-            assert log.status().owner

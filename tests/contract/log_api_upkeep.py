@@ -61,7 +61,7 @@ class Upkeep:
             left = numbers(topic)
             assert report.rows_removed > 50
             assert left == list(range(100 - len(left), 100))
-            assert 20 <= len(left) <= 40
+            assert 15 <= len(left) <= 40, "a write of one row has some hundred bytes of its own, by a client more"
             assert log.cleanup().rows_removed == 0
 
     def test_rows_are_kept_for_ever_where_no_policy_says_otherwise(self, place: Place) -> None:
@@ -245,6 +245,7 @@ class Upkeep:
     def test_a_status_says_what_there_is(self, log: hw.Log) -> None:
         topic = log.topic("orders", schema=ORDER, partitions=2)
         appended = topic.append([order(1), order(2)], partition=1)
+        producers = log.status().producers  # a client of a server has some of its own
         log.producer("loader")
         with log.consumer("orders", group="billing") as consumer:
             consumer.poll()
@@ -261,7 +262,7 @@ class Upkeep:
         assert status.log_bytes > 0
         assert status.journal_lsn > 0
         assert status.journal_remaining > 0
-        assert status.producers == 1
+        assert status.producers == producers + 1
         assert [(each.name, each.rows, each.appended) for each in status.topics] == [("orders", 2, 2)]
         assert [(each.group, each.committed, each.total_lag) for each in status.groups] == [("billing", {1: 2}, 0)]
         assert status.counters["syncs"] >= 1
@@ -269,7 +270,7 @@ class Upkeep:
     def test_an_empty_log_has_a_status_too(self, log: hw.Log) -> None:
         status = log.status()
 
-        assert (status.owner, status.durable_lsn, status.topics, status.groups) == (False, 0, [], [])
+        assert (status.durable_lsn, status.topics, status.groups) == (0, [], [])
 
     def test_a_checkpoint_is_made_where_something_is_new(self, log: hw.Log) -> None:
         topic = log.topic("orders", schema=ORDER)
@@ -402,3 +403,24 @@ class UpkeepKept:
             clock.advance(3_601)
             assert log.cleanup().rows_removed > 20
             assert not log.status().notes
+
+
+class Unclaimed:
+    """For a log in this process: a server claims its log before it lets anybody in."""
+
+    def test_an_empty_log_has_no_owner(self, place: Place) -> None:
+        with place.open() as log:
+            assert not log.status().owner
+
+    def test_looking_claims_nothing(self, place: Place) -> None:
+        with place.open() as log:
+            log.topic("orders", schema=ORDER).append([order(number) for number in range(10)])
+
+        with place.open() as log:
+            assert len(log["orders"].read().to_pylist()) == 10
+            log["orders"].describe()
+            log.topics()
+            log.groups()
+            assert not log.status().owner
+            log["orders"].append(order(10))
+            assert log.status().owner

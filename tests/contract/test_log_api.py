@@ -25,7 +25,7 @@ from tests.contract.log_api_reading import Reading, ReadingKept
 from tests.contract.log_api_rows import Rows, RowsKept
 from tests.contract.log_api_topics import Topics, TopicsKept
 from tests.contract.log_api_transactions import Transactions, TransactionsKept
-from tests.contract.log_api_upkeep import Upkeep, UpkeepKept
+from tests.contract.log_api_upkeep import Unclaimed, Upkeep, UpkeepKept
 from tests.servers.stores import s3_server, store_kinds
 from tests.servers.versitygw import S3Server
 
@@ -92,5 +92,5 @@ class TestAnyPlace(Topics, Rows, Reading, Transactions, Groups, Upkeep):
 
 
 @pytest.mark.parametrize("place", ["disk", "simulated", "simulated store", *store_kinds()], indirect=True)
-class TestKeptPlace(TopicsKept, RowsKept, ReadingKept, TransactionsKept, GroupsKept, UpkeepKept):
+class TestKeptPlace(TopicsKept, RowsKept, ReadingKept, TransactionsKept, GroupsKept, UpkeepKept, Unclaimed):
     """All that is promised over a close."""

@@ -33,6 +33,7 @@ from headwater.settings import LogSettings, Settings
 from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.disk import DiskFiles
 from tests.e2e_lake.landers import lander, ledger_in, topics_with_tables
+from tests.unit.topics.small_engines import engine_of
 
 LATE_S = 3.0
 SETTINGS = Settings(log=LogSettings(deletion_grace_s=0.0), upkeep_interval_s=0)
@@ -128,9 +129,9 @@ def _is_ours(pid: int) -> bool:
 
 def die_in_deletion(point: str, log: hw.Log) -> None:
     """The owner's own deletion: the intent is journaled, some files are unlinked, the folder is not synced."""
-    files = log._engine._files
+    files = engine_of(log)._files
     if isinstance(files, BucketFiles):
-        device = log._engine.shard.log.device
+        device = engine_of(log).shard.log.device
         assert isinstance(device, ObjectDevice)
         device.keep()  # what is sealed is taken in before: it is the deletion that dies
         die_in_deletion_of_objects(point, type(files.objects))
@@ -194,7 +195,7 @@ def land(point: str, directory: str, catalog: Mapping[str, Any] | None, runner: 
         ).round(topics_with_tables(log))
         print(report, flush=True)
         if point in {"P11", "P12", "P13"}:
-            log._engine.claim()
+            engine_of(log).claim()
             die_in_deletion(point, log)
             print(log.cleanup(), flush=True)
 

@@ -20,6 +20,7 @@ from headwater.lake.catalog import catalog_place
 from tests.e2e_lake.killed_driver import LATE_S, SETTINGS
 from tests.e2e_lake.landers import lander, ledger_in, topics_with_tables
 from tests.e2e_lake.same_rows import check_history, compare
+from tests.unit.topics.small_engines import engine_of
 
 POINTS = [f"P{number}" for number in range(1, 15)]
 LIVES = {"P3"}
@@ -37,7 +38,7 @@ def append_rows(directory: str, first: int, count: int) -> dict[str, pa.Table]:
         for name in TOPICS:
             topic = log.topic(name, schema={"id": int, "note": str}, table=f"sales.{name}", partitions=2)
             topic.append([{"id": first + each, "note": f"{name} {each}" * 8} for each in range(count)])
-        log._engine.shard.log.roll()
+        engine_of(log).shard.log.roll()
         return {name: log[name].read(system_columns=True).to_arrow() for name in TOPICS}
 
 

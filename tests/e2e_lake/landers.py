@@ -22,6 +22,7 @@ from headwater.lake.tables import Tables
 from headwater.metadata.operations import TopicRecord
 from headwater.settings import LandingSettings
 from headwater.storage.places import open_files
+from tests.unit.topics.small_engines import engine_of
 
 
 def ledger_in(directory: str) -> Ledger:
@@ -37,7 +38,7 @@ def lander(
     connect: Callable[[], Tables] | None = None,
 ) -> Lander:
     return Lander(
-        EngineSource(log._engine, log.directory),
+        EngineSource(engine_of(log), log.directory),
         connect or place.connect,
         ledger or ledger_in(log.directory),
         runner or InProcess(),
@@ -48,7 +49,7 @@ def lander(
 
 
 def topics_with_tables(log: hw.Log) -> list[TopicRecord]:
-    return [topic for topic in log._engine.metadata().topics.values() if topic.table is not None]
+    return [topic for topic in engine_of(log).metadata().topics.values() if topic.table is not None]
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,23 +31,27 @@ except InvalidRequest as error:
 """
 
 
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server that is started once: each test is a session of its own on it."""
+    with connect_server(tmp_path_factory.mktemp("connect")) as found:
+        yield found
+
+
 @pytest.mark.timeout(900)
-def test_spark_connect_lands_every_row_once(tmp_path: Path, seed: int) -> None:
+def test_spark_connect_lands_every_row_once(url: str, tmp_path: Path, seed: int) -> None:
     directory = tmp_path / "data"
     rows = fill(directory, seed)
-    python = connect_python()
 
-    with connect_server(tmp_path) as url:
-        driver = run_driver([DRIVER, directory, json.dumps({"remote": url})], python=python)
+    driver = run_driver([DRIVER, directory, json.dumps({"remote": url})], python=connect_python())
 
     assert check_outcomes(rows, driver.stdout).startswith("4.")
     check_tables(directory, rows)
 
 
 @pytest.mark.timeout(900)
-def test_a_connect_session_is_checked_by_its_settings(tmp_path: Path) -> None:
-    with connect_server(tmp_path) as url:
-        driver = run_driver(["-c", CHECK, url, tmp_path], python=connect_python())
+def test_a_connect_session_is_checked_by_its_settings(url: str, tmp_path: Path) -> None:
+    driver = run_driver(["-c", CHECK, url, tmp_path], python=connect_python())
 
     assert "it needs spark.sql.extensions=" in driver.stdout
     assert "spark.sql.catalog" not in driver.stdout, "what is there is not asked for"

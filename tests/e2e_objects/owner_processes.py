@@ -24,6 +24,7 @@ from headwater.frames.frame import Kind
 from tests.e2e.appender_process import appender_environment
 from tests.e2e.test_topic_kills import History, check_log, range_of, requests_in, require, rows_of
 from tests.e2e_objects.owner import OwnerSettings
+from tests.unit.topics.small_engines import engine_of
 
 OWNER = Path(__file__).with_name("owner.py")
 EXPECTED_ERRORS = {"Fenced", "Poisoned", "OutcomeUnknown", "Unavailable", "StoreUnavailable", "LogLocked", "Closed"}
@@ -182,7 +183,7 @@ def check_beside(url: str, history: History) -> None:
 
 def check_frames(log: hw.Log) -> None:
     """LSNs are dense, epochs never fall, and an owner's first frame says so."""
-    frames = log._engine.shard.log
+    frames = engine_of(log).shard.log
     following = epoch = 0
     drained = True
     for frame in frames.read(frames.segments()[0].first_lsn):

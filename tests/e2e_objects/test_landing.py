@@ -48,7 +48,7 @@ def test_every_row_of_a_log_in_a_bucket_lands_once_and_is_served_to_a_process_th
 
         # By processes of their own, though there is little to do; then here, on top of that.
         with LocalProcesses(2, in_process_bytes_max=0) as processes:
-            assert log._beside().land(log._engine, None, runner=processes)["orders"].rows == 4000
+            assert log._beside().land(log._viewed().source, None, runner=processes)["orders"].rows == 4000
         start = hw.Lsn(log.status().durable_lsn + 1)
         append_orders(topic, range(4000, 5000))
         rows.append(topic.read(start, system_columns=True).to_arrow())
@@ -82,7 +82,7 @@ def test_the_tables_may_lie_in_the_bucket_too(server: S3Server, tmp_path: Path) 
         topic = log.topic("orders", ORDER, table="sales.orders", partitions=2)
         append_orders(topic, range(1500))
         with LocalProcesses(2, in_process_bytes_max=0) as processes:
-            assert log._beside().land(log._engine, None, runner=processes)["orders"].rows == 1500
+            assert log._beside().land(log._viewed().source, None, runner=processes)["orders"].rows == 1500
         append_orders(topic, range(1500, 2000))
 
         assert sorted(row[2] for row in scanned(topic)) == list(range(2000))

@@ -36,8 +36,8 @@ MARKS = sorted(path.name for path in GOLDEN.glob("*.mark"))
 INDEXES = sorted(path.name for path in GOLDEN.glob("*.idx"))
 
 SLOT = table("mark.md", "The slot")
-FOOTER = table("index.md", "The footer")
-COLUMNS = [tuple(row) for row in cells("index.md", "The sections", 5)]
+FOOTER = table("segment-index.md", "The footer")
+COLUMNS = [tuple(row) for row in cells("segment-index.md", "The sections", 5)]
 
 
 def golden(name: str) -> bytes:
@@ -265,7 +265,7 @@ def test_the_byte_tables_of_the_documents_have_no_hole_and_no_overlap() -> None:
         assert ends[-1] == size
 
 
-@pytest.mark.parametrize(("document", "name"), [("mark.md", "clean-close.mark"), ("index.md", "smallest.idx")])
+@pytest.mark.parametrize(("document", "name"), [("mark.md", "clean-close.mark"), ("segment-index.md", "smallest.idx")])
 def test_the_hexdump_of_a_worked_example_is_the_golden_file(document: str, name: str) -> None:
     first, dumped = hexdump_bytes(document, "A worked example")
 
@@ -295,7 +295,7 @@ def test_the_columns_of_the_worked_index_are_those_of_its_sections() -> None:
     footer, sections = independent_index(data)
     counts = {"n": footer["frames"], "m": footer["entries"], "p": footer["partitions"], "t": footer["topics"]}
 
-    told = cells("index.md", "A worked example", 4)
+    told = cells("segment-index.md", "A worked example", 4)
 
     at = 0
     for (place, section, column, values), (wanted_section, count, wanted_column, kind, _) in zip(
@@ -304,7 +304,7 @@ def test_the_columns_of_the_worked_index_are_those_of_its_sections() -> None:
         assert (int(place, 16), section, column) == (at, wanted_section, wanted_column)
         assert [int(value) for value in values.split(",")] == [row[column] for row in sections[section]]
         at += counts[count] * struct.calcsize(FORMATS[kind])
-    text = (GOLDEN.parents[2] / "docs" / "formats" / "index.md").read_text(encoding="utf-8")
+    text = (GOLDEN.parents[2] / "docs" / "formats" / "segment-index.md").read_text(encoding="utf-8")
     assert f"The footer begins at 0x{at:x}:" in text
     for field in ("footer_crc", "sections_crc", "partitions_crc"):
         assert f"{field} 0x{footer[field]:08x}" in text

@@ -187,11 +187,11 @@ def test_every_row_is_in_the_table_once_while_upkeep_compacts_and_expires_beside
 
         assert spark_is_up == [0]
         assert ids(lake) == list(range(30))
-        assert sum(each.compacted_files for each in reports) > 0
-        assert sum(each.expired_snapshots for each in reports) > 0
-        assert not [each for each in reports if each.cause]
         settled: TableUpkeep = upkeep(lake, **settings)[ORDERS]
-        assert settled.cause == ""
+        # Beside landings every compaction may have been refused, for a landing is never held up; in peace none is.
+        assert sum(each.compacted_files for each in [*reports, settled]) > 0
+        assert sum(each.expired_snapshots for each in [*reports, settled]) > 0
+        assert not [each for each in [*reports, settled] if each.cause]
         land_orders(lake, 30)
         assert ids(lake) == list(range(31))
 

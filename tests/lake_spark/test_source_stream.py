@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 import headwater as hw
 from headwater.clock import ManualClock
 from headwater.errors import Conflict, Forgotten, Halted, InvalidRequest
-from headwater.spark.source_log import OpenTopic, position_from_json
+from headwater.spark.source_log import OpenTopic
 from headwater.spark.source_options import parse_options
+from headwater.spark.source_position import position_from_json
 from headwater.spark.source_reader import topic_columns
 from headwater.spark.source_rows import spark_schema
 from headwater.spark.source_stream import TopicStreamReader

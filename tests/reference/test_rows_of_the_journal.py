@@ -32,6 +32,7 @@ from headwater.metadata.ring import MARGIN, SLOTS
 from headwater.settings import LogSettings
 from headwater.storage.simulated import SimulatedFiles
 from headwater.testing import CrashableLog
+from tests.unit.topics.small_engines import engine_of
 
 NUMBER = {"n": int}
 KIB = 1024
@@ -167,7 +168,7 @@ def test_only_what_came_after_the_checkpoint_is_folded_when_a_log_is_opened() ->
     log = world.kill()
 
     assert log["t"].offsets() == {0: (0, 53)} and numbers(log["t"]) == list(range(53))
-    assert log._engine.shard.frames_replayed == log.status().durable_lsn - covered
+    assert engine_of(log).shard.frames_replayed == log.status().durable_lsn - covered
 
 
 def test_after_a_clean_close_nothing_is_folded() -> None:
@@ -177,7 +178,7 @@ def test_after_a_clean_close_nothing_is_folded() -> None:
     log = world.reopen()
 
     assert log["t"].offsets() == {0: (0, 50)}
-    assert (log._engine.shard.frames_replayed, log.status().replay_bytes) == (0, 0)
+    assert (engine_of(log).shard.frames_replayed, log.status().replay_bytes) == (0, 0)
 
 
 def test_recovering_again_and_again_changes_nothing() -> None:

@@ -40,6 +40,7 @@ from headwater.lake.tables import CommitRefused, CommitUncertain, Staged
 from headwater.lake.work import Done, Work
 from headwater.settings import LandingSettings, LogSettings
 from headwater.storage.disk import DiskFiles
+from tests.unit.topics.small_engines import engine_of
 
 T = TypeVar("T")
 TABLE = "lake.orders"
@@ -122,7 +123,7 @@ class RealSchedule:
 
     def _lander(self) -> Lander:
         return Lander(
-            EngineSource(self.log._engine, str(self._folder)),
+            EngineSource(engine_of(self.log), str(self._folder)),
             lambda: Troubled(self),
             TroubledLedger(self),
             TroubledRunner(self),

@@ -1,6 +1,6 @@
 """Schedules of landing on a real log, a real ledger and pyiceberg's tables in SQLite: every row is in the table once.
 
-HEADWATER_LANDING_REAL says how many are run (24 in CI), HEADWATER_LANDING_REAL_FROM with which they begin.
+HEADWATER_LANDING_REAL says how many are run (12 in CI), HEADWATER_LANDING_REAL_FROM with which they begin.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.lake_real import run_real
 
-SCHEDULES = int(os.environ.get("HEADWATER_LANDING_REAL", "24"))
+SCHEDULES = int(os.environ.get("HEADWATER_LANDING_REAL", "12"))
 FIRST = int(os.environ.get("HEADWATER_LANDING_REAL_FROM", "0"))
 SHARES = 4
 

@@ -1,6 +1,6 @@
 """Real logs of several processes on one simulated store, whatever comes between two requests: there is one history.
 
-HEADWATER_SLOT_REAL says how many schedules are run (100 in CI), HEADWATER_SLOT_REAL_FROM with which they begin.
+HEADWATER_SLOT_REAL says how many schedules are run (60 in CI), HEADWATER_SLOT_REAL_FROM with which they begin.
 A violation prints the command that replays it.
 """
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation.slot_real import Stage, run_real_seed
 
-SCHEDULES = int(os.environ.get("HEADWATER_SLOT_REAL", "100"))
+SCHEDULES = int(os.environ.get("HEADWATER_SLOT_REAL", "60"))
 FIRST = int(os.environ.get("HEADWATER_SLOT_REAL_FROM", "0"))
 SHARES = 2
 

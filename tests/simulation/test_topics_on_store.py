@@ -1,7 +1,7 @@
 """Anything that a user may do to topics in a bucket, with kills, takeovers and a bad store between and within: dicts
 and lists agree, and no row of an owner that was taken over from appears.
 
-HEADWATER_STORE_TOPICS_SEEDS says how many lives of 50 steps are lived (240 in CI, 5,000 in torture),
+HEADWATER_STORE_TOPICS_SEEDS says how many lives of 50 steps are lived (120 in CI, 5,000 in torture),
 HEADWATER_STORE_TOPICS_FROM with which seed they begin.
 """
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation.topics_on_store import StoreCounts, run_seed
 
-SEEDS = int(os.environ.get("HEADWATER_STORE_TOPICS_SEEDS", "240"))
+SEEDS = int(os.environ.get("HEADWATER_STORE_TOPICS_SEEDS", "120"))
 FIRST = int(os.environ.get("HEADWATER_STORE_TOPICS_FROM", "0"))
 SHARES = 6
 

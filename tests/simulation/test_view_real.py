@@ -1,6 +1,6 @@
 """Views and cuts on a real log and pyiceberg's tables in SQLite, while other threads do all that may be done to them.
 
-HEADWATER_VIEW_REAL says how many runs there are (50 in CI), HEADWATER_VIEW_REAL_FROM with which they begin,
+HEADWATER_VIEW_REAL says how many runs there are (20 in CI), HEADWATER_VIEW_REAL_FROM with which they begin,
 HEADWATER_VIEW_CUTS how many cuts are taken of two topics under load (500 in CI).
 """
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation.view_real import run_cuts, run_real_views
 
-RUNS = int(os.environ.get("HEADWATER_VIEW_REAL", "50"))
+RUNS = int(os.environ.get("HEADWATER_VIEW_REAL", "20"))
 FIRST = int(os.environ.get("HEADWATER_VIEW_REAL_FROM", "0"))
 CUTS = int(os.environ.get("HEADWATER_VIEW_CUTS", "500"))
 SHARES = 2

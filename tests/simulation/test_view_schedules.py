@@ -1,6 +1,6 @@
 """Whatever landers, owners and a log that forgets do between its looks: a view is the log's rows at its cut.
 
-HEADWATER_VIEW_SCHEDULES says how many schedules are run (1,000 in CI, of each kind), HEADWATER_VIEW_FROM with which
+HEADWATER_VIEW_SCHEDULES says how many schedules are run (500 in CI, of each kind), HEADWATER_VIEW_FROM with which
 they begin.  A violation prints the command that replays it.
 """
 
@@ -15,7 +15,7 @@ from tests.simulation.lake_moods import ACTS
 from tests.simulation.view_keyed import run_keyed_seed
 from tests.simulation.view_schedules import ViewSchedule, run_view_seed
 
-SCHEDULES = int(os.environ.get("HEADWATER_VIEW_SCHEDULES", "1000"))
+SCHEDULES = int(os.environ.get("HEADWATER_VIEW_SCHEDULES", "500"))
 FIRST = int(os.environ.get("HEADWATER_VIEW_FROM", "0"))
 SHARES = 4
 

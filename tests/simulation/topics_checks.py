@@ -10,6 +10,7 @@ from headwater.storage.simulated import SimulatedFiles
 from tests.simulation.topics_life import SeededDraw
 from tests.simulation.topics_observed import check_schemas, read_rows
 from tests.simulation.topics_steps import Steps
+from tests.unit.topics.small_engines import engine_of
 
 
 def _a_life(seed: int, log_seed: int | None = None) -> Steps:
@@ -22,7 +23,7 @@ def lose_a_checkpoint(seed: int) -> None:
     topic = life.log.topic("aged", {"n": "int64"}, retention=1.0)
     for number in range(4):
         topic.append({"n": number})
-        life.log._engine.shard.log.roll()
+        engine_of(life.log).shard.log.roll()
         topic.append({"n": number})
         life.log.checkpoint()
         life.clock.advance(100)
@@ -31,7 +32,7 @@ def lose_a_checkpoint(seed: int) -> None:
         newest = max(files.list("checkpoints"))
         files.flip_bit(f"checkpoints/{newest}", 8 * 70)
         log = life.open_on(files)
-        log._engine.claim()
+        engine_of(log).claim()
         assert log["aged"].offsets()[0].next == topic.offsets()[0].next
 
 
@@ -83,7 +84,7 @@ def mix_checkpoints(seed: int) -> None:
     assert name == max(other.files.list("checkpoints"))
     files.put(f"checkpoints/{name}", other.files.contents(f"checkpoints/{name}"))
     try:
-        one.open_on(files)._engine.claim()
+        engine_of(one.open_on(files)).claim()
     except HeadwaterError:
         return
     raise AssertionError("a checkpoint of another log was taken for this one's")
@@ -105,7 +106,7 @@ def cut_the_log(seed: int) -> None:
     for name, data in before.items():
         files.put(f"log/{name}", data)
     try:
-        life.open_on(files)._engine.claim()
+        engine_of(life.open_on(files)).claim()
     except HeadwaterError:
         return
     raise AssertionError("rows that were durable are gone, and nobody was told")
@@ -115,14 +116,14 @@ def join_in_order(seed: int) -> None:
     """An upsert, a delete and an upsert of one key in one commit are read in that order."""
     life = _a_life(seed)
     topic = life.log.topic("k", {"k": "int64", "n": "int64"}, key="k")
-    writer = life.log._engine.shard.log._writer
-    life.log._engine.shard.keep_up()
+    writer = engine_of(life.log).shard.log._writer
+    engine_of(life.log).shard.keep_up()
     assert writer._baton.acquire(blocking=False)
     made = []
     for number in range(3):
         if number == 1:
-            prepared = life.log._engine._preparation.keys(life.log._engine.topic("k"), [1])
-            request = life.log._engine._preparation.request(prepared.rows)
+            prepared = engine_of(life.log).preparation.keys(engine_of(life.log).topic("k"), [1])
+            request = engine_of(life.log).preparation.request(prepared.rows)
             writer._queue.append(request)
             made.append(request)
         else:

@@ -24,6 +24,7 @@ from tests.simulation.topics_life import SeededDraw, small_windows
 from tests.simulation.topics_model import PlainTopics
 from tests.simulation.topics_observed import Observed, check_folds, observe
 from tests.simulation.topics_steps import Steps, any_step
+from tests.unit.topics.small_engines import engine_of
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class TopicsCrashes:
             # Nobody owns it now: whoever comes first must see what was acknowledged, also to read only.
             shown = observe(self.life.open_on(files))
         log = self.life.open_on(files)
-        log._engine.claim()
+        engine_of(log).claim()
         observed = observe(log)
         self.life.model.match(observed, variants)
         check_folds(log, files)
@@ -122,7 +123,7 @@ class TopicsCrashes:
         if draw < 0.4:
             again = files.crash(self._chance, choice=Choice.NOTHING) if draw < 0.3 else files.restart()
             second = self.life.open_on(again)
-            second._engine.claim()
+            engine_of(second).claim()
             seen = observe(second)
             self.life.model.match(seen, variants)
             if seen.lasting() != observed.lasting():

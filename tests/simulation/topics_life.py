@@ -40,6 +40,7 @@ from tests.simulation.topics_model import (
     Stage,
 )
 from tests.simulation.topics_observed import Observed, check_folds, observe
+from tests.unit.topics.small_engines import engine_of
 
 T = TypeVar("T")
 
@@ -144,7 +145,7 @@ class Life:
             self._watched(self.model.variants)
         try:
             self.log = self.open_on(self.files)
-            self.log._engine.claim()
+            engine_of(self.log).claim()
         finally:
             self.files.before_call = None
         self.look()
@@ -229,7 +230,7 @@ class Life:
         raise Cut
 
     def _is_poisoned(self) -> bool:
-        engine = self.log._engine
+        engine = engine_of(self.log)
         try:
             engine.journal.log.device.claim()
             engine.shard.log.device.claim()

@@ -19,6 +19,7 @@ from headwater.metadata.shard_state import Answer, ShardState, fold_frames
 from headwater.storage.files import Files
 from headwater.topics.appending import key_hash
 from tests.simulation.model import Violation
+from tests.unit.topics.small_engines import engine_of
 
 _SYSTEM = ("_hw_lsn", "_hw_partition", "_hw_offset", "_hw_time", "_hw_op")
 
@@ -98,7 +99,7 @@ def key_of(topic_id: str, name: str) -> str:
 
 def observe(log: Log) -> Observed:
     """Everything that the log shows now."""
-    engine = log._engine
+    engine = engine_of(log)
     found = Observed()
     metadata = engine.metadata()
     for topic in metadata.topics.values():
@@ -187,7 +188,7 @@ def read_rows(topic: Any, **wanted: Any) -> list[ReadRow]:
 
 def check_schemas(log: Log) -> None:
     """Each segment describes the rows in it: before the first of a topic's version there is its schema (D4)."""
-    frames = log._engine.shard.log
+    frames = engine_of(log).shard.log
     segments = frames.segments()
     if not segments:
         return
@@ -209,7 +210,7 @@ def check_folds(log: Log, files: Files, *, older_may_stay: bool = False) -> None
     """V10: the live state, and every checkpoint, is what the log folds to; and every segment describes its rows.
     Where lists are stale, a checkpoint may stay though the log does not go on from it any more."""
     check_schemas(log)
-    shard = log._engine.shard
+    shard = engine_of(log).shard
     segments = shard.log.segments()
     found = [each.checkpoint for each in Checkpoints(files, "checkpoints", CheckpointKind.SHARD).read()]
     checkpoints = sorted((each for each in found if each is not None), key=lambda each: each.lsn)

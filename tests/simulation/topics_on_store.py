@@ -48,6 +48,7 @@ from tests.simulation.topics_life import Cut, Draw, SeededDraw, small_windows
 from tests.simulation.topics_model import Stage
 from tests.simulation.topics_observed import Observed, check_folds, observe
 from tests.simulation.topics_steps import CUTTABLE, FAILING, STEPS, Steps
+from tests.unit.topics.small_engines import engine_of
 
 T = TypeVar("T")
 
@@ -141,7 +142,7 @@ class StoreSteps(Steps):
 
     def _check_epochs(self) -> None:
         """O2: every claim has an epoch of its own, above those before it."""
-        engine = self.log._engine
+        engine = engine_of(self.log)
         epochs = [each.log.device.claim().epoch for each in (engine.journal, engine.shard)]
         if not all(now > before for now, before in zip(epochs, self._epochs, strict=True)):
             raise Violation(f"O2: the owner has the epochs {epochs}, and the one before it had {self._epochs}")
@@ -155,12 +156,12 @@ class StoreSteps(Steps):
         self._take_over = False
         process = self.start(take_over=by_force)
         try:
-            process.log._engine.claim()
+            engine_of(process.log).claim()
         except LogLocked:
             if closed_well or by_force:
                 raise
             self.clock.advance(STALE_S)
-            process.log._engine.claim()
+            engine_of(process.log).claim()
         return process
 
     def _own_store(self) -> StoreProcess:
@@ -226,7 +227,7 @@ class StoreSteps(Steps):
             lambda: process.log.producer("one"),
             lambda: process.log.topic(f"of-the-fenced-{self.number}", {"n": "int64"}),
             process.log.checkpoint,
-            process.log._engine.shard.log.roll,
+            engine_of(process.log).shard.log.roll,
         ]
         try:
             acts[what]()
@@ -264,7 +265,7 @@ class StoreSteps(Steps):
         """Another process writes beside the owner: LogLocked, at once, and the owner does not notice."""
         self.note("another process tries to write")
         rival = self.start()
-        self._refused(LogLocked, rival.log._engine.claim)
+        self._refused(LogLocked, engine_of(rival.log).claim)
 
     def check_fold(self) -> None:
         assert self.owner is not None
@@ -340,7 +341,7 @@ class StoreSteps(Steps):
         raise Cut
 
     def _is_poisoned(self) -> bool:
-        engine = self.log._engine
+        engine = engine_of(self.log)
         try:
             engine.journal.log.device.claim()
             engine.shard.log.device.claim()
@@ -404,7 +405,7 @@ class StoreSteps(Steps):
 
 
 def _keep(log: Log) -> None:
-    for device in (log._engine.journal.log.device, log._engine.shard.log.device):
+    for device in (engine_of(log).journal.log.device, engine_of(log).shard.log.device):
         assert isinstance(device, ObjectDevice)
         try:
             device.keep()

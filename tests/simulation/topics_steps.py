@@ -17,6 +17,7 @@ from tests.simulation.model import Violation
 from tests.simulation.topics_model import PlainProducer, PlainTopic, PlainTopics, Stage, Told, Write
 from tests.simulation.topics_observed import KEY_NAMES, ReadRow, check_folds, key_of, observe, read_rows
 from tests.simulation.topics_writing import KEYS, REJECTED, Request, Writing, brief, stage_of, us_of
+from tests.unit.topics.small_engines import engine_of
 
 PRODUCERS = ("one", "two")
 GROUPS = ("g", "h")
@@ -350,7 +351,7 @@ class Steps(Writing):
 
     def roll(self) -> None:
         self.note("roll")
-        self._perform([], self.log._engine.shard.log.roll)
+        self._perform([], engine_of(self.log).shard.log.roll)
 
     def checkpoint(self) -> None:
         self.note("checkpoint")
@@ -372,7 +373,7 @@ class Steps(Writing):
     def clean_thoroughly(self) -> None:
         """Two checkpoints behind all that is sealed, and time: now much may go."""
         for _ in range(2):
-            self.log._engine.shard.log.roll()
+            engine_of(self.log).shard.log.roll()
             self.append()
             self.log.checkpoint()
         self.clock.advance(100)

@@ -30,6 +30,7 @@ from tests.simulation.model import Violation
 from tests.simulation.topics_life import Life
 from tests.simulation.topics_model import PlainTopic, PlainTopics, Policy, Stage, Told, Values, Write
 from tests.simulation.topics_observed import KEY_NAMES, key_of
+from tests.unit.topics.small_engines import engine_of
 
 NAMES = ("a", "b", "c")
 KEYS = 5
@@ -433,7 +434,7 @@ class Writing(Life):
 
     def _submit_together(self, requests: list[tuple[Request, str | None, int | None]]) -> list[Future[Any]]:
         """As the background thread would, but in this thread: whoever has the baton commits all that is queued."""
-        shard = self.log._engine.shard
+        shard = engine_of(self.log).shard
         shard.keep_up()
         writer = shard.log._writer
         assert writer._baton.acquire(blocking=False)

@@ -10,7 +10,7 @@ import argparse
 import sys
 from typing import Any
 
-from headwater.lake import cut, file_cache, scan, table_rows, times, view, view_source
+from headwater.lake import cut, engine_log, file_cache, scan, table_rows, times, view, view_source
 from tests.simulation.patches import Patch
 from tests.simulation.view_mutants import MUTANTS, Test, ViewMutant, edited, kills
 from tests.unit.lake import test_cut, test_file_cache, test_scan, test_table_rows, test_times, test_view
@@ -186,25 +186,25 @@ _edit(
 _edit(
     "tail-begins-too-early",
     "the frame at the landed LSN is read again",
-    scan.Scan,
+    engine_log.EngineLog,
     "tail",
-    ("start=Lsn(lsn_from + 1)", "start=Lsn(max(lsn_from, 1))"),
+    ("start=AtLsn(lsn_from + 1)", "start=AtLsn(max(lsn_from, 1))"),
     test=test_scan.test_rows_are_seen_once_while_they_go_from_the_log_into_the_table,
 )
 _edit(
     "tail-ends-too-early",
     "the last frame of the cut is left out",
-    scan.Scan,
+    engine_log.EngineLog,
     "tail",
-    ("stop=Lsn(lsn_to + 1)", "stop=Lsn(lsn_to)"),
+    ("stop=AtLsn(lsn_to + 1)", "stop=AtLsn(lsn_to)"),
     test=test_scan.test_rows_are_seen_once_while_they_go_from_the_log_into_the_table,
 )
 _edit(
     "tail-has-no-end",
     "the tail is read beyond the cut",
-    scan.Scan,
+    engine_log.EngineLog,
     "tail",
-    ("stop=Lsn(lsn_to + 1)", "stop=None"),
+    ("stop=AtLsn(lsn_to + 1)", "stop=None"),
     test=test_view.test_a_cut_gives_the_same_rows_after_landings_a_rewrite_expiry_and_deletion,
 )
 _edit(
@@ -282,7 +282,7 @@ _edit(
     "an LSN inside a write is taken as it is",
     view.Views,
     "_at_a_writes_end",
-    ("else min(lsn, header.lsn - header.write_index - 1)", "else lsn"),
+    ("else min(lsn, found[1] - 1)", "else lsn"),
     test=test_view.test_an_lsn_inside_a_write_means_the_end_of_the_write_before,
 )
 _edit(
@@ -298,7 +298,7 @@ _edit(
     "what was appended at the very time is left out",
     view.Views,
     "_lsn_at",
-    ("log.find_time(time_us + 1)", "log.find_time(time_us)"),
+    ("source.find_time(time_us + 1)", "source.find_time(time_us)"),
     test=test_view.test_a_time_means_the_rows_that_were_appended_until_then_before_and_after_the_log_forgets,
 )
 _edit(

@@ -211,6 +211,21 @@ def parts(scale: float) -> dict[str, Callable[[], Result]]:
             "tests/e2e_objects/test_landing_kills.py",
             {"HEADWATER_OBJECT_SPARK_KILLS": scaled(14)},
         ),
+        "server-kills": lambda: _pytest(
+            "server-kills", "tests/e2e_server/test_kills.py", {"HEADWATER_SERVER_KILLS": scaled(3_000)}
+        ),
+        "server-histories": lambda: _pytest(
+            "server-histories", "tests/e2e_server/test_histories.py", {"HEADWATER_HISTORIES": scaled(50)}
+        ),
+        "server-streams": lambda: _pytest(
+            "server-streams", "tests/e2e_server/test_streams.py", {"HEADWATER_STALLED_S": scaled(60)}
+        ),
+        "server-standbys": lambda: _pytest(
+            "server-standbys", "tests/e2e_server/test_standby.py", {"HEADWATER_STANDBYS": scaled(30)}
+        ),
+        "hostile": lambda: _pytest(
+            "hostile", "tests/hostile/test_hostile.py", {"HEADWATER_HOSTILE_INPUTS": scaled(1_000_000)}
+        ),
         "soak": lambda: _pytest("soak", "tests/soak", {"HEADWATER_SOAK_S": scaled(2_400)}),
     }
 

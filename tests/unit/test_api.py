@@ -19,9 +19,9 @@ from tests.unit.topics.known_landings import KnownLandings
 from tests.unit.topics.small_engines import QUIET
 
 DOOR = [
-    "open", "Log", "Topic", "NewTopic", "BYTES", "Lsn", "Settings", "LogSettings", "LandingSettings",
-    "Appended", "LandingReport", "Rows", "Scan", "Cut", "Consumer",
-    "Producer", "Transaction", "Registry",
+    "open", "connect", "connect_async", "Log", "Topic", "NewTopic", "BYTES", "Lsn", "Settings", "LogSettings",
+    "LandingSettings", "ClientSettings", "Appended", "LandingReport", "Rows", "Scan", "Cut", "Consumer",
+    "Producer", "Transaction", "Registry", "AsyncLog", "AsyncTopic", "AsyncConsumer", "AsyncTransaction",
 ]  # fmt: skip
 
 

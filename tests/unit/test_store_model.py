@@ -12,6 +12,7 @@ from headwater.settings import LogSettings, Settings
 from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.objects import StoreCounters
 from headwater.storage.simulated_store import SimulatedStore
+from tests.unit.topics.small_engines import engine_of
 
 KIB = 1024
 SEGMENT_BYTES = 4096 * KIB
@@ -29,7 +30,7 @@ def append_and_count(row_bytes: int, appends: int) -> Spell:
         for _ in range(3):
             topic.append({"text": "first"})
             log.checkpoint()
-        owned = log._engine.shard.log
+        owned = engine_of(log).shard.log
         before, commits, rolls = store.counters.as_dict(), owned.counters.commits, owned.counters.rolls
         slots = slots_in(store)
         for number in range(appends):

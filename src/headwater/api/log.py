@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -25,14 +26,13 @@ from headwater.topics.answers import (
 from headwater.topics.cleanup import CleanupReport
 from headwater.topics.compaction import CompactionReport
 from headwater.topics.consumer import Consumer
-from headwater.topics.describing import describe, describe_groups, describe_topics
-from headwater.topics.engine import Engine
 from headwater.topics.notebook import html_of_topics
 from headwater.topics.producers import Producer
 from headwater.topics.redrive import Redriven, counts, redrive
 from headwater.topics.store_status import StoreWatch
 from headwater.topics.topic import Duration, NewTopic
 from headwater.topics.transactions import Transaction
+from headwater.topics.verbs import Verbs
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -47,13 +47,14 @@ if TYPE_CHECKING:
     from headwater.lake.tracing import RowTrace
     from headwater.lake.upkeep import UpkeepSettings
     from headwater.spark.merge import TopicMerge
+    from headwater.topics.engine import Engine
 
 
 class Log:
     """An open data directory, or bucket: its topics, and what spans them.  Close it, or use it in a `with`."""
 
     def __init__(
-        self, engine: Engine, directory: str, lake: Lake | None = None, store: StoreWatch | None = None
+        self, engine: Verbs, directory: str, lake: Lake | None = None, store: StoreWatch | None = None
     ) -> None:
         self._engine = engine
         self._lake = lake
@@ -112,7 +113,7 @@ class Log:
 
     def topics(self) -> list[TopicStatus]:
         """Every topic, by name."""
-        return describe_topics(self._engine)
+        return self._engine.describe_topics()
 
     def delete_topic(self, name: str, *, force: bool = False) -> None:
         """Delete a topic; its table stays.  Refused while rows are not in the table yet, unless forced."""
@@ -122,7 +123,7 @@ class Log:
         return Topic(self._engine, self._engine.topic(name).number, name, self._viewed)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._engine.metadata().topic_named(name) is not None
+        return isinstance(name, str) and self._engine.topic_named(name) is not None
 
     # Over topics -------------------------------------------------------------------------------
 
@@ -159,7 +160,8 @@ class Log:
         return self._engine.consumer(topic, group, start=start, batch_rows=batch_rows, timeout_s=timeout_s)
 
     def groups(self) -> list[GroupDescription]:
-        return describe_groups(self._engine)
+        """The consumer groups: their members, what each has committed, and how far behind it is."""
+        return self._engine.describe_groups()
 
     # The lake ----------------------------------------------------------------------------------
 
@@ -181,7 +183,7 @@ class Log:
         `after_rollback` or `landed_lsn`.
         """
         return self._beside().land(
-            self._engine,
+            self._viewed().source,
             topics,
             due_only=due_only,
             runner=self._runner(spark),
@@ -201,12 +203,13 @@ class Log:
     def cut(self, *topics: str) -> Cut:
         """These topics as they are now, all of them if none is named, to be read again later with the same rows:
         `topic.scan(as_of=cut)`.  No transaction is in it by half.  `str(cut)` is a small token."""
-        names = topics or tuple(each.name for each in self._engine.metadata().topics.values())
+        names = topics or tuple(each.name for each in self._engine.topics())
         return self._viewed().cut([self._engine.topic(name) for name in names])
 
     def _viewed(self) -> Views:
         if self._views is None:
-            self._views = Views(self._beside(), self._engine, self.directory)
+            lake = self._beside()
+            self._views = Views(lake, lake.log_of(self._engine))
         return self._views
 
     def merge(
@@ -220,7 +223,7 @@ class Log:
         """Bring the tables of keyed topics up to the changes that have landed, by a MERGE in Spark."""
         with from_the_extra():
             from headwater.spark.tables import merge_tables
-        wanted = chosen(self._engine, topics)
+        wanted = chosen(self._viewed().source, topics)
         return merge_tables(spark, self._beside(), wanted, mode=mode, after_rollback=after_rollback)
 
     def maintain(
@@ -230,7 +233,8 @@ class Log:
         with from_the_extra():
             from headwater.lake.upkeep import UpkeepSettings
             from headwater.spark.tables import keep_tables
-        return keep_tables(spark, self._beside(), chosen(self._engine, topics), settings or UpkeepSettings())
+        log = self._viewed().source
+        return keep_tables(spark, self._beside(), log, chosen(log, topics), settings or UpkeepSettings())
 
     def audit(self, topics: str | Iterable[str] | None = None, *, full: bool = False, spark: Any = None) -> AuditReport:
         """Compare the tables of these topics, or of all, with the log, or with the ledger where it has forgotten: rows,
@@ -252,7 +256,7 @@ class Log:
             measure=measure,
             counted=lambda topic: counts(self._engine, topic),
         )
-        return audit.run(chosen(self._engine, topics), full=full)
+        return audit.run(chosen(self._viewed().source, topics), full=full)
 
     def erase(self, topic: str, where: str, *, reason: str, spark: Any = None, dry_run: bool = False) -> ErasureReport:
         """Take the rows that fulfil the condition out of the log, the tables and their older snapshots, for good; the
@@ -262,7 +266,7 @@ class Log:
             from headwater.lake.erasing import erase
         return erase(
             self._beside(),
-            self._engine,
+            self._owner(),
             self._engine.topic(topic),
             where,
             reason,
@@ -285,7 +289,7 @@ class Log:
         """Where a row is and where it came from: data file, landing, segment, write, producer."""
         with from_the_extra():
             from headwater.lake.tracing import trace_row
-        return trace_row(self._engine, self._beside(), self._engine.topic(topic), partition, offset)
+        return trace_row(self._owner(), self._beside(), self._engine.topic(topic), partition, offset)
 
     def query(self, statement: str, *, as_of: AsOf = None) -> Selected:
         """One SELECT in DuckDB's SQL over the topics that it names, all at one cut."""
@@ -297,7 +301,7 @@ class Log:
         """A DuckDB connection with a view of each of these topics, of all if none is named, at one cut."""
         with from_the_extra():
             from headwater.lake.duckdb_view import connect_topics
-        names = topics or tuple(each.name for each in self._engine.metadata().topics.values())
+        names = topics or tuple(each.name for each in self._engine.topics())
         return connect_topics(self._viewed(), [self._engine.topic(name) for name in names], as_of)
 
     def spark_config(self, spark_version: str | None = None) -> dict[str, str]:
@@ -311,8 +315,17 @@ class Log:
         """Race real commits on a table of its own: whether the catalog keeps what exactly-once needs."""
         return self._beside().check_catalog()
 
+    def _owner(self) -> Engine:
+        from headwater.topics.engine import Engine
+
+        if not isinstance(self._engine, Engine):
+            raise InvalidRequest(
+                "this is not done through a server: run it beside the log, with headwater.open", where=self.directory
+            )
+        return self._engine
+
     def _beside(self) -> Lake:
-        self._engine.metadata()
+        self._engine.check_open()
         if self._lake is None:
             raise InvalidRequest("this log was opened without a lake beside it")
         return self._lake
@@ -328,8 +341,7 @@ class Log:
         if topics:
             numbers = [self._engine.topic(name).number for name in topics]
         else:
-            records = self._engine.metadata().topics.values()
-            numbers = [each.number for each in records if each.key and each.policy.cleanup != "delete"]
+            numbers = [each.number for each in self._engine.topics() if each.key and each.policy.cleanup != "delete"]
         return self._engine.compact(numbers)
 
     def checkpoint(self) -> bool:
@@ -342,23 +354,23 @@ class Log:
 
     def status(self) -> Status:
         """What there is at a glance; of a log in a bucket also who owns it, and how many requests were sent."""
-        found = describe(self._engine, self.directory)
+        found = self._engine.status()
         if self._store is not None:
             found = replace(found, store=self._store.look(owner_here=found.owner))
-        return found if self._lake is None else self._lake.completed(found, self._engine)
+        return found if self._lake is None else self._lake.completed(found, self._viewed().source)
 
     def close(self) -> None:
         """Serve what is queued and let go of the log; twice is nothing."""
-        try:
-            self._engine.close()
-        finally:
-            if self._views is not None:
-                self._views.close()
+        with ExitStack() as closing:
             if self._lake is not None:
-                self._lake.close()
+                closing.callback(self._lake.close)
+            closing.callback(self._engine.close)
+            if self._views is not None:
+                # First: behind a server pins are released over the engine's connection.
+                closing.callback(self._views.close)
 
     def __enter__(self) -> Self:
-        self._engine.metadata()
+        self._engine.check_open()
         return self
 
     def __exit__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.files import Files
 from headwater.storage.places import is_bucket, open_files
 from headwater.storage.simulated import SimulatedFiles
-from headwater.topics.engine import Engine
+from headwater.topics.embedded import EmbeddedEngine
 from headwater.topics.retention import Landings
 from headwater.topics.store_status import StoreWatch
 
@@ -44,6 +45,41 @@ def open(
     `catalog` is where the tables are: a name of pyiceberg's configuration, or its properties; without it SQLite, in the
     data directory (a bucket has no place for it).  `spark_catalog` is what Spark calls it, where that is another name.
     """
+    opened = open_engine(
+        where,
+        catalog=catalog,
+        spark_catalog=spark_catalog,
+        settings=settings,
+        take_over=take_over,
+        clock=clock,
+        entropy=entropy,
+        landings=landings,
+    )
+    return Log(opened.engine, opened.directory, opened.lake, opened.store)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A log in this process, and the lake beside it."""
+
+    engine: EmbeddedEngine
+    lake: Lake
+    directory: str
+    store: StoreWatch | None
+
+
+def open_engine(
+    where: str | os.PathLike[str] | Files,
+    *,
+    catalog: str | Mapping[str, Any] | None = None,
+    spark_catalog: str | None = None,
+    settings: Settings | None = None,
+    take_over: bool = False,
+    clock: Clock | None = None,
+    entropy: Entropy = system_entropy,
+    landings: Landings | None = None,
+) -> Opened:
+    """The same for whoever serves it to others, rather than using it as a Log."""
     files: Files
     if isinstance(where, str) and where == MEMORY:
         files = SimulatedFiles(remember_calls=False)
@@ -72,10 +108,10 @@ def open(
         spark_catalog=spark_catalog,
         clock=clock,
         entropy=entropy,
-        audit_first=settings.landing.audit_before_delete,
+        landing=settings.landing,
     )
     try:
-        engine = Engine(
+        engine = EmbeddedEngine(
             files,
             directory=directory,
             settings=settings,
@@ -86,7 +122,8 @@ def open(
         )
     except NotADirectoryError as error:
         raise InvalidRequest(f"{directory} is a file, and a log is a directory", directory=directory) from error
-    return Log(engine, directory, lake, StoreWatch(files, clock) if isinstance(files, BucketFiles) else None)
+    store = StoreWatch(files, clock) if isinstance(files, BucketFiles) else None
+    return Opened(engine, lake, directory, store)
 
 
 def _checked_place(where: str) -> str:

@@ -71,6 +71,7 @@ class Registry:
 
     @property
     def url(self) -> str:
+        """Where it is: s3://bucket/prefix."""
         return self._objects.url
 
     # Logs --------------------------------------------------------------------------------------
@@ -194,9 +195,13 @@ class Registry:
             content = json.loads(data)
             version = content["format"]
         except (ValueError, KeyError, TypeError) as error:
-            raise CorruptData("an object of the registry cannot be read", name=name, registry=self.url) from error
+            raise CorruptData(
+                "an object of the registry cannot be read: put it back from a copy", name=name, registry=self.url
+            ) from error
         if version != FORMAT:
-            raise UnknownFormat("an object of the registry was written by a later version", name=name, format=version)
+            raise UnknownFormat(
+                "an object of the registry was written by a later version: use that one", name=name, format=version
+            )
         assert isinstance(content, dict)
         return content
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from headwater.api.scan import Scan
 from headwater.errors import Closed, InvalidRequest, UnknownTopic
 from headwater.lake.view import AsOf, Views
+from headwater.metadata.operations import TopicRecord
 from headwater.topics.answers import (
     Appended,
     OffsetRange,
@@ -18,18 +19,14 @@ from headwater.topics.answers import (
 )
 from headwater.topics.appending import OnRejected, key_hash
 from headwater.topics.compaction import Compacted
-from headwater.topics.describing import describe_topic
-from headwater.topics.engine import Engine
+from headwater.topics.debezium import append_debezium
 from headwater.topics.notebook import html_of_topic
 from headwater.topics.positions import Where
 from headwater.topics.reading import Rows, Wanted
 from headwater.topics.requests import Identity
 from headwater.topics.schema import unpack_schema
 from headwater.topics.topic import Duration
-
-if TYPE_CHECKING:
-    pass
-
+from headwater.topics.verbs import Verbs
 
 _ALL_AT_ONCE_ROWS = 65_536
 
@@ -37,7 +34,7 @@ _ALL_AT_ONCE_ROWS = 65_536
 class Topic:
     """A topic: append to it, read it, change it."""
 
-    def __init__(self, engine: Engine, number: int, name: str, views: Callable[[], Views]) -> None:
+    def __init__(self, engine: Verbs, number: int, name: str, views: Callable[[], Views]) -> None:
         self._engine = engine
         self._views = views
         self._number = number
@@ -47,31 +44,40 @@ class Topic:
 
     @property
     def name(self) -> str:
+        """What it is called in its log."""
         return self._name
 
     @property
     def number(self) -> int:
+        """What frames of the log call it; never given to another topic."""
         return self._number
 
     @property
     def topic_id(self) -> str:
         """Which incarnation this is: a topic that is deleted and created again has another."""
-        return self._engine.topic_numbered(self._number).topic_id.hex()
+        return self._record().topic_id.hex()
 
     @property
     def schema(self) -> pa.Schema:
-        return unpack_schema(self._engine.topic_numbered(self._number).schemas[-1])
+        """Its columns now: those of the latest version."""
+        return unpack_schema(self._record().schemas[-1])
 
     @property
     def partitions(self) -> int:
-        return self._engine.topic_numbered(self._number).partitions
+        """How many it has now; there may be more later, and never fewer."""
+        return self._record().partitions
 
     @property
     def key(self) -> tuple[str, ...]:
-        return self._engine.topic_numbered(self._number).key
+        """The columns that say which row replaces which; empty where it has no key."""
+        return self._record().key
+
+    def _record(self) -> TopicRecord:
+        return self._engine.topic_numbered(self._number)
 
     def describe(self) -> TopicDescription:
-        return describe_topic(self._engine, self._engine.topic_numbered(self._number))
+        """All that is known of it: schema versions, partitions with their offsets, policy, table."""
+        return self._engine.describe_topic(self._number)
 
     def offsets(self) -> dict[int, OffsetRange]:
         """Of each partition, the first offset that the log holds and the next that it will give."""
@@ -122,12 +128,22 @@ class Topic:
         rejected: OnRejected = "refuse",
         expect_offset: int | None = None,
         idempotency_key: str | bytes | None = None,
+        format: Literal["debezium"] | None = None,
     ) -> Appended:
         """Append one row or many; they are durable, all of them, when it returns.
 
         Rows that do not fit the schema are refused by number and reason, and nothing is appended; with
         `rejected="keep"` they go to `<topic>.rejected` in the same write, and the others are appended.
+        With `format="debezium"` the rows are change events of Debezium, for a keyed topic: upserts and deletes, each
+        taken in once by its position in the source (docs/http.md).
         """
+        if format is not None:
+            if format != "debezium":
+                raise InvalidRequest(f"format is 'debezium', or is left out, not {format!r}")
+            if partition is not None or expect_offset is not None or idempotency_key is not None:
+                raise InvalidRequest("change events go by their keys and their positions: give nothing else with them")
+            events = rows if isinstance(rows, Sequence) and not isinstance(rows, str | bytes) else [rows]
+            return append_debezium(self._engine, self._record(), events, rejected=rejected)
         return self._engine.append(
             self._number,
             rows,
@@ -178,7 +194,7 @@ class Topic:
         """The topic's own: the same key in another topic is another request."""
         if idempotency_key is None:
             return None
-        topic = self._engine.topic_numbered(self._number)
+        topic = self._record()
         return Identity(key=key_hash(idempotency_key, topic.topic_id))
 
     # Reading -----------------------------------------------------------------------------------
@@ -223,7 +239,7 @@ class Topic:
         `where` is a condition as text, "amount > 100 and region in ('eu', 'us')".  `as_of` is a cut of `log.cut(...)`,
         or its text, a time with its zone, or `hw.Lsn(n)`: the same rows today and later.
         """
-        topic = self._engine.topic_numbered(self._number)
+        topic = self._record()
         return self._views().scan_as(Scan, topic, columns, where, as_of)
 
     def get(self, key: object, *, as_of: AsOf = None) -> dict[str, Any] | None:
@@ -231,7 +247,7 @@ class Topic:
         than one."""
         from headwater.lake.point import get_row
 
-        return get_row(self._views(), self._engine.topic_numbered(self._number), key, as_of=as_of)
+        return get_row(self._views(), self._record(), key, as_of=as_of)
 
     def compact(self) -> Compacted:
         """Compact it now: the latest row of each key stays; says what was saved."""

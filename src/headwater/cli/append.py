@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.append_rejected import Corrected, DryRun, FromRejected, append_rejected
+from headwater.cli.completion import topic_names
 from headwater.cli.data_directory import AsJson, DataOption, TakeOver, open_topics
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import code_of, describe, exit_codes
@@ -48,7 +49,10 @@ class Rejected(StrEnum):
     KEEP = "keep"
 
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic; it must exist.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="The topic; it must exist.", show_default=False, autocompletion=topic_names),
+]
 
 
 class Input(typer.FileBinaryRead):

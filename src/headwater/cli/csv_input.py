@@ -15,9 +15,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from headwater.cli.input_source import BLOCK_BYTES, Block, Source
-from headwater.cli.json_values import BASE64, from_json
 from headwater.cli.row_chunk import Chunk
 from headwater.errors import InvalidRequest
+from headwater.topics.json_values import BASE64, from_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,6 +2,8 @@
 
 DATA     is a directory that holds the log in `log/`, the metadata in `journal/`, and what has landed in `ledger/`; or a
          prefix of a bucket with the same in it, as `s3://bucket/prefix` (docs/objects.md).
+SERVER   `--data` may be the address of a server instead, as `hw://host:port` (docs/operating.md); the `log` commands
+         look at the files themselves, and are run where those are.
 ORDER    `--data`, then the environment's HEADWATER_DATA, then `data` in the working directory's headwater.toml.
          `--catalog`, HEADWATER_CATALOG and `catalog` likewise; in the file it may be a table of pyiceberg's properties.
 PROMISE  Only a command that makes something makes a directory; all others say that there is nothing.
@@ -24,7 +26,8 @@ from headwater.log.names import sort_names
 from headwater.log.object_files import LogsAsFiles
 from headwater.log.object_look import Asking
 from headwater.log.slots import TRIM
-from headwater.settings import Settings
+from headwater.protocol.address import is_server
+from headwater.settings import ClientSettings, Settings
 from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.disk import DiskFiles
 from headwater.storage.files import Files
@@ -41,10 +44,18 @@ LEDGER = "ledger"
 SETTINGS_FILE = "headwater.toml"
 FIRST_TRIES = 2
 """So often a store is asked whether it is there at all: whoever gave a wrong address hears of it soon."""
+FIRST_ANSWER_S = 3.0
+"""So long a server is waited for at first, likewise; what it is asked later is tried for longer."""
+FILES_THEMSELVES = (
+    "this looks at the files of the log themselves: run it where they are, with their directory or s3://bucket/prefix "
+    "in place of the server's address"
+)
 
 
 def _there(value: str) -> str:
     """A directory that is there, or the address of a bucket."""
+    if is_server(value):
+        raise typer.BadParameter(f"{value} is a server: {FILES_THEMSELVES}.")
     if not is_bucket(value):
         path = Path(value)
         if not path.exists():
@@ -69,8 +80,8 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         envvar="HEADWATER_DATA",
-        metavar="DIR|s3://BUCKET/PREFIX",
-        help="The data directory, or a prefix of a bucket. Without it: what `data` in ./headwater.toml says.",
+        metavar="DIR|s3://BUCKET/PREFIX|hw://HOST:PORT",
+        help="The data directory, a prefix of a bucket, or a server. Without it: what `data` in ./headwater.toml says.",
         show_default=False,
     ),
 ]
@@ -126,8 +137,9 @@ def open_data(data: str) -> Files:
 
 
 def reached(data: str) -> DiskFiles | BucketFiles:
-    """The files of this place.  Unavailable where a store does not answer, InvalidRequest where it will not let us in:
-    both within seconds, because what was given is more likely wrong than a store is down."""
+    """The files of this place, which is no server.  Unavailable where a store does not answer, InvalidRequest where it
+    will not let us in: both within seconds, because what was given is more likely wrong than a store is down."""
+    refuse_server(data)
     files = open_files(data)
     if isinstance(files, BucketFiles):
         try:
@@ -145,6 +157,12 @@ def reached(data: str) -> DiskFiles | BucketFiles:
     return files
 
 
+def refuse_server(data: str) -> None:
+    """InvalidRequest for what is done where the files are."""
+    if is_server(data):
+        raise InvalidRequest(FILES_THEMSELVES, data=data)
+
+
 def refuse_bucket(data: str, why: str) -> None:
     """InvalidRequest for what is done with files alone."""
     if is_bucket(data):
@@ -160,16 +178,40 @@ def open_topics(
     settings: Settings | None = None,
     take_over: bool = False,
 ) -> Iterator[Log]:
-    """The log of the data directory that was meant.  Reading claims nothing; the first write takes the lock."""
+    """The log of the data directory that was meant, or of the server.  Reading claims nothing; the first write takes
+    the lock."""
     data = locate(given)
+    named = catalog if catalog is not None else configured_catalog()
+    if is_server(data):
+        with _connected(data, named, settings, take_over=take_over) as log:
+            yield log
+        return
     if take_over and not is_bucket(data):
         raise InvalidRequest("--take-over is for buckets: on a disk, stop the process that has the lock", data=data)
     if not making:
         require_topics(data)
     from headwater import api
 
-    named = catalog if catalog is not None else configured_catalog()
     with api.open(data, catalog=named, settings=settings, take_over=take_over) as log:
+        yield log
+
+
+@contextmanager
+def _connected(
+    data: str, catalog: str | dict[str, Any] | None, settings: Settings | None, *, take_over: bool
+) -> Iterator[Log]:
+    if take_over:
+        raise InvalidRequest("--take-over is for buckets: a server has its log already, and stays its owner", data=data)
+    from headwater.api.connecting import connect
+    from headwater.client.connecting import connect_to
+
+    # An address is more likely wrong than a server is down: who gave it hears of it within seconds.
+    first = connect_to(data, settings=ClientSettings(retry_s=FIRST_ANSWER_S))
+    try:
+        first.hello  # noqa: B018  what it says is of no matter, that it answers is
+    finally:
+        first.close()
+    with connect(data, catalog=catalog, settings=settings) as log:
         yield log
 
 
@@ -179,7 +221,7 @@ def locate(given: str | None) -> str:
     if data is None:
         raise InvalidRequest(
             f'say where the data is: --data DIR, or HEADWATER_DATA=DIR, or `data = "DIR"` in {SETTINGS_FILE}; '
-            "s3://bucket/prefix in place of DIR for a bucket"
+            "in place of DIR s3://bucket/prefix for a bucket, hw://host:port for a server"
         )
     return data
 
@@ -202,7 +244,9 @@ def require_topics(data: str) -> None:
 def _from_settings_file() -> str | None:
     data = _settings_file().get("data")
     if data is not None and not isinstance(data, str):
-        raise InvalidRequest(f"{SETTINGS_FILE}: `data` is a directory or s3://bucket/prefix, as a string, not {data!r}")
+        raise InvalidRequest(
+            f"{SETTINGS_FILE}: `data` is a directory, s3://bucket/prefix or hw://host:port, as a string, not {data!r}"
+        )
     return data or None
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.cli.completion import topic_names
 from headwater.cli.confirmation import decide
 from headwater.cli.data_directory import AsJson, CatalogOption, DataOption, TakeOver, open_topics
 from headwater.cli.exit_codes import ExitCode
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 COMMAND = "erase"
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)]
+Name = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False, autocompletion=topic_names)
+]
 Where = Annotated[
     str,
     typer.Option(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.cli.completion import topic_names
 from headwater.cli.data_directory import AsJson, CatalogOption, DataOption, locate, open_topics
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import code_of, exit_codes, tell
@@ -45,7 +46,12 @@ class Verify(StrEnum):
 
 Topics = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TOPIC]...", help="Only these topics. Without: all that have a table.", show_default=False),
+    typer.Argument(
+        metavar="[TOPIC]...",
+        help="Only these topics. Without: all that have a table.",
+        show_default=False,
+        autocompletion=topic_names,
+    ),
 ]
 Every = Annotated[
     str | None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from headwater.cli.data_directory import AsJson, CatalogOption, configured_catalog
+from headwater.cli.data_directory import AsJson, CatalogOption, configured_catalog, refuse_server
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import exit_codes
 from headwater.cli.output import counted, emit_json, printable, remarks, results, say, say_in_colour
@@ -78,6 +78,7 @@ def restore_log(
     with exit_codes(as_json=as_json, command=COMMAND):
         if not from_lake:
             raise InvalidRequest("say what to restore from: --from-lake")
+        refuse_server(data)
         with remarks().status("reading the tables ..."):
             with from_the_extra():
                 from headwater.lake import from_lake as lake

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from headwater.cli.output import printable
+from headwater.page.spans import lsn_spans
 
 if TYPE_CHECKING:
     from headwater.topics.answers import LandingStatus
@@ -52,14 +53,7 @@ def _line(each: LandingStatus, durable_lsn: int, name_cells: int, cells: int) ->
 
 def shares(each: LandingStatus, durable_lsn: int, cells: int) -> list[int]:
     """How many cells each kind gets: by its LSNs, and at least one where there are any."""
-    landed = min(each.landed_lsn, durable_lsn)
-    verified = min(each.verified_lsn, landed)
-    if not each.lag_rows:
-        # What came after its last landing is other topics': its own rows are all there.
-        landed, verified = durable_lsn, durable_lsn if verified == landed else verified
-    in_log = each.log_first_lsn or durable_lsn + 1
-    gone = min(max(in_log - 1, 0), verified)
-    lsns = [gone, verified - gone, landed - verified, durable_lsn - landed]
+    lsns = lsn_spans(each, durable_lsn)
     counts = [max(round(lsn * cells / durable_lsn), 1) if lsn else 0 for lsn in lsns]
     while sum(counts) != cells:
         # Rounding and the small ones are paid for, or made up, by the largest.

@@ -14,8 +14,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from headwater.cli.input_source import BLOCK_BYTES, Block, Source, last_newline
-from headwater.cli.json_values import from_json, plain
 from headwater.cli.row_chunk import Chunk
+from headwater.topics.json_values import from_json, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa

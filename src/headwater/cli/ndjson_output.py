@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from headwater.cli.json_values import to_json
+from headwater.topics.json_values import to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

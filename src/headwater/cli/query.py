@@ -8,12 +8,12 @@ import typer
 
 from headwater.cli.as_of import AsOfOption, parse_as_of
 from headwater.cli.data_directory import AsJson, CatalogOption, DataOption, open_topics
-from headwater.cli.failures import code_of, describe, exit_codes, tell
-from headwater.cli.output import counted, remarks, results, say
+from headwater.cli.failures import exit_codes
+from headwater.cli.output import results
 from headwater.cli.read import OutputFile
-from headwater.cli.row_output import JsonOutput, OutputFormat, format_of, open_output
+from headwater.cli.row_output import JsonOutput, OutputFormat, format_of, one_object, open_output, say_how_many
 from headwater.clock import SystemClock
-from headwater.errors import HeadwaterError, InvalidRequest
+from headwater.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -61,22 +61,13 @@ def query(
                 if as_json
                 else open_output(chosen, output, console, found.schema)
             )
-            try:
+            with one_object(sink):
                 for batch in found:
                     whole = batch if chosen is OutputFormat.PARQUET else _plain(batch, found.wide_integers)
                     sink.write(whole)
                     rows += batch.num_rows
-            except HeadwaterError as error:
-                if not isinstance(sink, JsonOutput):
-                    raise
-                # Rows are out already: the object is closed with the error in it, and stays one object.
-                sink.end(describe(error))
-                tell(error)
-                raise typer.Exit(code_of(error)) from error
             sink.end()
-        if chosen is OutputFormat.TABLE or output is not None:
-            where = f" written to {output}" if output is not None else ""
-            say(remarks(), f"{counted(rows, 'row')}{where}", "dim")
+        say_how_many(rows, chosen, output)
 
 
 def _plain(batch: pa.RecordBatch, wide_integers: Collection[int]) -> pa.RecordBatch:

@@ -9,14 +9,14 @@ import typer
 
 from headwater.cli.data_directory import AsJson, CatalogOption, DataOption, open_topics
 from headwater.cli.exit_codes import ExitCode
-from headwater.cli.failures import code_of, describe, exit_codes, tell
-from headwater.cli.output import counted, remarks, results, say
+from headwater.cli.failures import exit_codes
+from headwater.cli.output import results
 from headwater.cli.read_range import parse_place
-from headwater.cli.row_output import JsonOutput, OutputFormat, format_of, open_output
+from headwater.cli.row_output import JsonOutput, OutputFormat, format_of, one_object, open_output, say_how_many
 from headwater.cli.topic_lookup import topic_named
 from headwater.cli.topic_show import Name
 from headwater.clock import SystemClock
-from headwater.errors import HeadwaterError, InvalidRequest
+from headwater.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from headwater.topics.reading import Rows
@@ -117,20 +117,12 @@ def read(
             else open_output(chosen, output, console, found.schema)
         )
         try:
-            for batch in found:
-                sink.write(batch)
-                rows += batch.num_rows
+            with one_object(sink):
+                for batch in found:
+                    sink.write(batch)
+                    rows += batch.num_rows
         except KeyboardInterrupt:
             if not follow:
                 raise typer.Exit(ExitCode.INTERRUPTED) from None
-        except HeadwaterError as error:
-            if not isinstance(sink, JsonOutput):
-                raise
-            # Rows are out already: the object is closed with the error in it, and stays one object.
-            sink.end(describe(error))
-            tell(error)
-            raise typer.Exit(code_of(error)) from error
         sink.end()
-        if chosen is OutputFormat.TABLE or output is not None:
-            where = f" written to {output}" if output is not None else ""
-            say(remarks(), f"{counted(rows, 'row')}{where}", "dim")
+        say_how_many(rows, chosen, output)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.as_of import parse_as_of
+from headwater.cli.completion import topic_names
 from headwater.cli.data_directory import AsJson, CatalogOption, DataOption, open_topics
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import exit_codes
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 COMMAND = "restore"
 
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)]
+TopicName = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False, autocompletion=topic_names)
+]
 PointOption = Annotated[
     str,
     typer.Option(

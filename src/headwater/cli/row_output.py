@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import typer
 from rich.console import Console
 
-from headwater.cli.json_values import bytes_to_json
+from headwater.cli.failures import code_of, describe, tell
 from headwater.cli.ndjson_output import json_texts, ndjson, timestamp_texts
-from headwater.cli.output import JSON_VERSION, printable, remarks, say
+from headwater.cli.output import JSON_VERSION, counted, printable, remarks, say
 from headwater.cli.plain_table import COLUMN_CELLS_MIN, GAP, Column, fit, table_lines, widths_of
-from headwater.errors import InvalidRequest
+from headwater.errors import HeadwaterError, InvalidRequest
 from headwater.storage.disk import DiskFiles
+from headwater.topics.json_values import bytes_to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +54,27 @@ class Output(Protocol):
     def write(self, batch: pa.RecordBatch) -> None: ...
 
     def end(self) -> None: ...
+
+
+@contextmanager
+def one_object(sink: Output) -> Iterator[None]:
+    """While rows are given out: where they are one JSON object, a failure closes it with the error in it."""
+    try:
+        yield
+    except HeadwaterError as error:
+        if not isinstance(sink, JsonOutput):
+            raise
+        # Rows are out already: the object stays one object.
+        sink.end(describe(error))
+        tell(error)
+        raise typer.Exit(code_of(error)) from error
+
+
+def say_how_many(rows: int, chosen: OutputFormat, file: Path | None) -> None:
+    """For people, beside the rows: how many there were, and where they went."""
+    if chosen is OutputFormat.TABLE or file is not None:
+        where = f" written to {file}" if file is not None else ""
+        say(remarks(), f"{counted(rows, 'row')}{where}", "dim")
 
 
 def format_of(given: OutputFormat | None, file: Path | None, console: Console) -> OutputFormat:

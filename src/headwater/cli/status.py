@@ -1,6 +1,6 @@
-"""`headwater status [--watch]`: what there is, how much, how fast, and who is behind, at a glance.
+"""`headwater status [--watch] [--web DIR]`: what there is, how much, how fast, and who is behind, at a glance.
 
-PROMISE  It reads only, and may run beside the log's owner.
+PROMISE  It reads only, and may run beside the log's owner; with --web it writes one file, DIR/index.html.
 RATE     With --watch: rows appended to a topic since the look before, by the second.
 """
 
@@ -16,7 +16,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from headwater.cli.data_directory import AsJson, DataOption, open_topics
+from headwater.cli.data_directory import AsJson, DataOption, locate, open_topics
 from headwater.cli.failures import exit_codes
 from headwater.cli.landing_output import lag_text, landing_content
 from headwater.cli.lsn_picture import lsn_picture
@@ -33,10 +33,21 @@ COMMAND = "status"
 EVERY_S = 1.0
 TOPICS_SHOWN_MIN = 3
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Look again every second, until Ctrl-C.")]
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Look again every second, with --web every five, until Ctrl-C.")
+]
+Web = Annotated[
+    str | None,
+    typer.Option(
+        "--web",
+        metavar="DIR",
+        help="Write it as a web page, DIR/index.html, which needs no server and no other file.",
+        show_default=False,
+    ),
+]
 
 
-def status(data: DataOption = None, watch: Watch = False, as_json: AsJson = False) -> None:
+def status(data: DataOption = None, watch: Watch = False, web: Web = None, as_json: AsJson = False) -> None:
     """Show topics, consumer groups and the log at a glance. It may run beside the log's owner.
 
     Exit code 0: done. 2: there is no log. 3: the log is halted. 75: try again.
@@ -44,7 +55,13 @@ def status(data: DataOption = None, watch: Watch = False, as_json: AsJson = Fals
     with exit_codes(as_json=as_json, command=COMMAND), open_topics(data) as log:
         if as_json and watch:
             raise InvalidRequest("--watch is for people: a program asks again with --json")
-        if as_json:
+        if as_json and web is not None:
+            raise InvalidRequest("--web is for people: give --json without it")
+        if web is not None:
+            from headwater.cli.web_page import write_page
+
+            write_page(log, locate(data), web, SystemClock(), watch=watch, ended=Event())
+        elif as_json:
             emit_json(COMMAND, as_content(log.status()))
         elif watch:
             _watch(results(), log.status, SystemClock(), Event())

@@ -20,7 +20,7 @@ from headwater.cli.output import counted, emit_json, printable, results, say
 from headwater.cli.plain_table import size_cell
 from headwater.cli.schema_text import parse_columns, parse_schema
 from headwater.cli.topic_lookup import topic_named
-from headwater.cli.topic_show import Name, as_content, policy_text, table_text
+from headwater.cli.topic_show import Name, NewName, as_content, policy_text, table_text
 from headwater.errors import InvalidRequest, TopicExists
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be lost,
 
 
 def create(
-    topic: Name,
+    topic: NewName,
     data: DataOption = None,
     schema: SchemaOption = None,
     schema_from: SchemaFrom = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from headwater.cli.completion import topic_names
 from headwater.cli.data_directory import AsJson, DataOption, open_topics
 from headwater.cli.failures import exit_codes
 from headwater.cli.output import counted, emit_json, printable, remarks, results, say, say_in_colour
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 PARTITIONS_SHOWN = 16
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+Name = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False, autocompletion=topic_names)
+]
+NewName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 All = Annotated[bool, typer.Option("--all", help=f"Every partition, and not the first {PARTITIONS_SHOWN} alone.")]
 
 

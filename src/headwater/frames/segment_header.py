@@ -171,7 +171,9 @@ def _segment_of(header: Header, body: memoryview) -> SegmentHeader:
             unknown_features=hex(unknown),
         )
     if alignment != UNIT_BYTES:
-        raise UnknownFormat("a segment header whose alignment is not 128", alignment=alignment)
+        raise UnknownFormat(
+            "a segment header whose alignment is not 128: read it with the version that wrote it", alignment=alignment
+        )
     return SegmentHeader(
         log_id=log_id,
         salt=salt,

@@ -32,9 +32,8 @@ from headwater.lake.audit_state import audit_state
 from headwater.lake.ledger import LandingLedger
 from headwater.lake.ledger_records import Audited, LedgerRecord
 from headwater.lake.marks import Standing, standing_of
-from headwater.lake.resolving import Hold
 from headwater.lake.shape import landing_table
-from headwater.lake.source import LogSource
+from headwater.lake.source import Hold, RowSource
 from headwater.lake.tables import Tables, TableState
 from headwater.metadata.operations import TopicRecord
 
@@ -45,7 +44,7 @@ class AuditedLedger(LandingLedger, Protocol):
     def records(self) -> Iterable[LedgerRecord]: ...
 
 
-class AuditedLog(LogSource, Protocol):
+class AuditedLog(RowSource, Protocol):
     def hold(self, lsn: int | None, snapshots: Sequence[int] = ()) -> Hold: ...
 
 

@@ -47,7 +47,7 @@ from headwater.lake.file_cache import LiveFile
 from headwater.lake.ledger_records import Erased, LedgerRecord
 from headwater.lake.marks import Standing
 from headwater.lake.shape import CREATED_FOR
-from headwater.lake.source import LogSource
+from headwater.lake.source import RowSource
 from headwater.lake.tables import TableState
 from headwater.lake.work import Column
 from headwater.metadata.operations import TopicRecord
@@ -83,7 +83,7 @@ class LandedAudit:
         records: Sequence[LedgerRecord],
         looks: Looks,
         measure: Measure,
-        source: LogSource,
+        source: RowSource,
     ) -> None:
         self._topic = topic
         self._state = state
@@ -110,7 +110,8 @@ class LandedAudit:
         if lacking and expectation.landings:
             raise LandingHalted(
                 "schema",
-                f"{self._state.name!r} has lost {', '.join(lacking)}, by which rows are named: it cannot be audited",
+                f"{self._state.name!r} has lost {', '.join(lacking)}, by which rows are named: it cannot be audited; "
+                "roll it back to before that",
                 table=self._state.name,
             )
         for erased in expectation.unfinished:
@@ -168,6 +169,10 @@ class LandedAudit:
         rows = self._look.live_rows() - strays.unmarked if self._head is not None else 0
         if rows != self._expectation.rows and not (found or self._findings or self._expectation.answered):
             self._findings.append(f"it holds {rows} rows, and owes {self._expectation.rows}")
+        for first, last in self._expectation.by_word:
+            self._notes.append(
+                f"rows after lsn {first} and up to lsn {last} are there by a person's word (--landed-lsn)"
+            )
         return TopicAudit(
             self._topic.name,
             self._state.name,

@@ -13,27 +13,23 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import CorruptData
 from headwater.lake.audit_measure import OFFSET, PARTITION, BlockRows, arrow_columns, block_rows, joined
 from headwater.lake.audit_plan import OffsetRun, Owed, Place, Range
 from headwater.lake.digest import BLOCK_BITS, combine, digest_of
-from headwater.lake.plan import plan_landing
-from headwater.lake.reading import read_rows
+from headwater.lake.log_rows import log_rows
 from headwater.lake.shape import OPERATION_COLUMN, SYSTEM_COLUMNS
-from headwater.lake.source import LogSource
-from headwater.lake.work import Column, Digest, LandWork, TopicWork
+from headwater.lake.source import RowSource
+from headwater.lake.work import Column, Digest
 from headwater.metadata.operations import TopicRecord
 from headwater.topics.schema import unpack_schema
 
-ITEM_BYTES = 32 * 1024 * 1024
-_NO_BUDGET = 1 << 62
 _NAMES = (Column(1, PARTITION, "int"), Column(2, OFFSET, "long"))
 
 
 class LogWitness:
     """What the log says of one topic."""
 
-    def __init__(self, source: LogSource, topic: TopicRecord) -> None:
+    def __init__(self, source: RowSource, topic: TopicRecord) -> None:
         self._source = source
         self._topic = topic
         self.names = frozenset((*unpack_schema(topic.schemas[-1]).names, *SYSTEM_COLUMNS.names, OPERATION_COLUMN.name))
@@ -78,20 +74,5 @@ class LogWitness:
 
     def _rows(self, columns: Sequence[Column], ranges: Sequence[Range]) -> Iterator[pa.Table]:
         schema = arrow_columns(columns)
-        number = self._topic.number
         for lsn_from, lsn_to in ranges:
-            plan = plan_landing(
-                {number: lsn_from},
-                self._source.segments(),
-                durable_lsn=lsn_to,
-                budget_bytes=_NO_BUDGET,
-                item_bytes=ITEM_BYTES,
-            )
-            topic = TopicWork(number, "", lsn_from, lsn_to, self._topic.schemas, b"", changes=bool(self._topic.key))
-            for planned in plan.ranges:
-                for segment, runs, slots in self._source.runs(planned, planned.item_bytes):
-                    work = LandWork(self._source.directory, segment, runs, self._source.shard, (topic,), slots)
-                    read = read_rows(work, {number: schema})
-                    if read.errors:
-                        raise CorruptData(f"rows of the log cannot be read: {read.errors[number]}")
-                    yield read.topics[number].rows
+            yield from log_rows(self._source, self._topic, schema, lsn_from, lsn_to)

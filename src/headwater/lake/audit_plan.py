@@ -82,6 +82,8 @@ class Expectation:
     """Erasures of which it is not written down whether the table's rows are gone: all of them are, or none."""
     answered: tuple[Range, ...] = ()
     """LSNs without rows, or for which a person has answered."""
+    by_word: tuple[Range, ...] = ()
+    """Of these, the ones for which a person has answered: what the table holds of them is not compared."""
 
     @property
     def rows(self) -> int:
@@ -153,6 +155,7 @@ def expectation_of(records: Iterable[LedgerRecord], topic_id: str, not_gone: Col
     found: dict[Range, Owed] = {}
     ever: dict[str, Owed] = {}
     covered: list[Range] = []
+    by_word: list[Range] = []
     receipts: dict[str, tuple[Erased, frozenset[str]]] = {}
     for record in records:
         if getattr(record, "topic_id", None) != topic_id:
@@ -179,17 +182,26 @@ def expectation_of(records: Iterable[LedgerRecord], topic_id: str, not_gone: Col
             case Decided():
                 held = {(lsn_from, lsn_to) for lsn_from, lsn_to, _ in known.landings}
                 found = {place: owed for place, owed in found.items() if place in held}
-                covered = [(lsn_from, min(lsn_to, record.lsn)) for lsn_from, lsn_to in covered]
+                covered, by_word = _up_to(record.lsn, covered), _up_to(record.lsn, by_word)
                 if record.act == "landed-lsn":
-                    covered.append((max((lsn_to for _, lsn_to in held), default=0), record.lsn))
+                    by_word.append((max((lsn_to for _, lsn_to in held), default=0), record.lsn))
             case _:
                 pass
     landings = with_offsets(sorted(found.values(), key=lambda each: each.range))
     return _erased_from(
-        Expectation(state.topic(topic_id), landings, answered=tuple(each for each in covered if each[0] < each[1])),
+        Expectation(
+            state.topic(topic_id),
+            landings,
+            answered=tuple(each for each in (*covered, *by_word) if each[0] < each[1]),
+            by_word=tuple(each for each in by_word if each[0] < each[1]),
+        ),
         [each for erasure_id, each in receipts.items() if erasure_id not in not_gone],
         ever,
     )
+
+
+def _up_to(lsn: int, ranges: Iterable[Range]) -> list[Range]:
+    return [(lsn_from, min(lsn_to, lsn)) for lsn_from, lsn_to in ranges]
 
 
 def _erased_from(

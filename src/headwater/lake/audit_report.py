@@ -282,6 +282,9 @@ class AuditReport:
             lines.extend(f"  {each}" for each in topic.told())
         return "\n".join([*lines, "PASS" if self.passed else "FAIL"])
 
+    __repr__ = __str__
+    """What a prompt shows: the verdict, and what is wrong.  All else is in the fields."""
+
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><td>{'PASS' if topic.passed else 'FAIL'}</td><td>{html.escape(topic.topic)}</td>"

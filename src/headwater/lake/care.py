@@ -20,7 +20,7 @@ from typing import TypeVar
 from headwater.clock import Clock, Entropy
 from headwater.errors import HeadwaterError, LandingHalted
 from headwater.lake.iceberg_tables import IcebergTables
-from headwater.lake.ledger import Ledger
+from headwater.lake.ledger import LakeLedger
 from headwater.lake.ledger_records import Begun, Intended, Kept
 from headwater.lake.ledger_state import TopicLedger
 from headwater.lake.mark import mark_in_summary
@@ -165,7 +165,7 @@ class Care:
     def __init__(
         self,
         connect: Callable[[], IcebergTables],
-        ledger: Ledger,
+        ledger: LakeLedger,
         *,
         clock: Clock,
         entropy: Entropy,
@@ -429,5 +429,5 @@ class Care:
 def _loaded(tables: IcebergTables, name: str) -> TableState:
     state = tables.load(name)
     if state is None:
-        raise LandingHalted("gap", f"the table {name!r} is gone", table=name)
+        raise LandingHalted("gap", f"the table {name!r} is gone: restore it", table=name)
     return state

@@ -6,7 +6,7 @@
 | a name | what pyiceberg's own configuration has under that name (.pyiceberg.yaml, PYICEBERG_CATALOG__NAME__URI ...) |
 | a mapping | pyiceberg's properties, with the catalog's `name` among them ("headwater" if it is not) |
 
-A log in a bucket has no folder for SQLite: there a catalog is always named.
+A log in a bucket, or behind a server, has no folder for SQLite: there a catalog is always named.
 
 PROMISE  A CatalogPlace holds no connection: `connect` opens new ones each time.
          Catalogs that cannot refuse a commit, or that nobody else sees, are refused here by name.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headwater.lake.iceberg_tables import IcebergTables
 
 DEFAULT_NAME = "headwater"
-INSTALL = "pip install headwater[lake]"
+INSTALL = "pip install 'headwater[lake]'"  # quoted: brackets mean something to a shell
 
 _REFUSED = {
     "hadoop": "the Hadoop catalog renames files to commit, and two commits can both win",
@@ -93,8 +93,8 @@ def catalog_place(catalog: str | Mapping[str, Any] | None, *, directory: str) ->
 def _in_directory(directory: str) -> CatalogPlace:
     if is_bucket(directory):
         raise InvalidRequest(
-            "a bucket has no place for an SQLite catalog: say with catalog= where the tables are, by a name of "
-            "pyiceberg's configuration or by its properties",
+            "a bucket, or a server, has no place for an SQLite catalog: say with catalog= where the tables are, by a "
+            "name of pyiceberg's configuration or by its properties",
             directory=directory,
         )
     path = str(Path(directory).absolute())

@@ -38,8 +38,10 @@ def open_catalog(place: CatalogPlace) -> Catalog:
             return _open_rest(place)
         return load_catalog(place.name, **place.properties)
     except (ImportError, NotInstalledError) as error:
+        postgres = str(place.properties.get("uri", "")).startswith("postgresql")
+        install = "pip install 'headwater[postgres]'" if postgres else INSTALL
         raise InvalidRequest(
-            f"the catalog {place.name!r} needs further packages: {INSTALL}", cause=str(error), kind=place.kind
+            f"the catalog {place.name!r} needs further packages: {install}", cause=str(error), kind=place.kind
         ) from error
     except Exception as error:  # each kind of catalog has errors of its own, and nothing was changed
         raise Unavailable(

@@ -54,6 +54,7 @@ class Cut:
 
     @property
     def log_id(self) -> str:
+        """Of which log it is a point."""
         return self._packed.log_id
 
     @property
@@ -68,6 +69,7 @@ class Cut:
 
     @property
     def topics(self) -> tuple[TopicCut, ...]:
+        """The topics that it names, with the snapshot of each one's table."""
         return self._packed.topics
 
     def topic(self, topic_id: str) -> TopicCut:
@@ -79,6 +81,7 @@ class Cut:
 
     @classmethod
     def parse(cls, token: str) -> Cut:
+        """The cut of a token, `str(cut)`; InvalidRequest where it is none, or was changed."""
         if not token.startswith(PREFIX):
             raise InvalidRequest(f"{token[:80]!r} is no cut: a token begins with {PREFIX}")
         try:

@@ -250,7 +250,7 @@ def read_data_file(target: bytes, path: str) -> Iterator[pa.Table]:
         stored = file.schema_arrow
         # Not cast: a cast goes by names, and gives nulls for fields of structs that are named otherwise in the file.
         if _field_ids(stored) != _field_ids(expected) or not stored.equals(expected):
-            raise CorruptData("a data file has other columns than were written to it", path=path)
+            raise CorruptData("a data file has other columns than were written to it: audit the table", path=path)
         for group in range(file.num_row_groups):
             batches = file.read_row_group(group).to_batches()
             yield pa.Table.from_batches([relabelled(batch, columns) for batch in batches], schema=columns)
@@ -264,7 +264,7 @@ def read_rewritten_file(target: bytes, path: str, between: tuple[int, int]) -> I
     with opened.io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
         stored = _field_ids(file.schema_arrow)
         if not set(ids) <= set(stored):
-            raise CorruptData("a data file lacks columns that were landed", path=path)
+            raise CorruptData("a data file lacks columns that were landed: audit the table", path=path)
         places = [stored.index(field_id) for field_id in ids]
         for group in range(file.num_row_groups):
             read = file.read_row_group(group)

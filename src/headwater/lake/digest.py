@@ -30,7 +30,7 @@ def digest_of(rows: pa.Table | pa.RecordBatch) -> Digest:
     try:
         from headwater.lake.digest_words import block_digests
     except ImportError as error:
-        raise InvalidRequest(f"a digest needs {error.name}: pip install headwater[lake]") from error
+        raise InvalidRequest(f"a digest needs {error.name}: pip install 'headwater[lake]'") from error
 
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     batches = [batch for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE) if batch.num_rows]

@@ -97,7 +97,7 @@ def select(views: Views, statement: str, as_of: AsOf = None) -> Selected:
     connection = connect()
     with _told():
         _check_statement(connection, statement)
-    topics = named_topics(views.engine.metadata().topics.values(), statement)
+    topics = named_topics(views.source.topics(), statement)
     scans = scans_at_one_cut(views, topics, as_of, system_columns=_SYSTEM in statement.lower())
     with _told():
         with_topics(connection, scans)

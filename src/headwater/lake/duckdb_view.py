@@ -35,13 +35,13 @@ try:
     import pyiceberg.table  # noqa: F401  with which duckdb_sql.py looks at tables
 except ImportError as error:
     raise InvalidRequest(
-        'DuckDB needs further packages: pip install "headwater[duckdb]"', missing=error.name
+        "DuckDB needs further packages: pip install 'headwater[duckdb]'", missing=error.name
     ) from error
 
 from headwater.lake.duckdb_sql import dropped_columns, kept_from_files, part_query, quoted, sql_type, text
-from headwater.lake.resolving import Hold
 from headwater.lake.scan import Scan, Wanted
 from headwater.lake.shape import OPERATION_COLUMN, SYSTEM_COLUMNS, lake_schema
+from headwater.lake.source import Hold
 from headwater.lake.view_plan import ViewPlan
 from headwater.metadata.operations import TopicRecord
 from headwater.topics.schema import unpack_schema

@@ -24,7 +24,7 @@ from headwater.clock import Clock
 from headwater.errors import Unavailable
 from headwater.lake.file_cache import FileCache
 from headwater.lake.iceberg_tables import IcebergTables
-from headwater.lake.ledger import Ledger
+from headwater.lake.ledger import LakeLedger
 from headwater.lake.ledger_records import Kept
 from headwater.lake.ledger_state import TopicLedger
 from headwater.lake.mark import MAIN, mark_in_summary
@@ -95,7 +95,9 @@ def holders_of(state: TableState, pinned: Iterable[int], known: TopicLedger | No
 class Expiring:
     """Lets go of a table's snapshots and files."""
 
-    def __init__(self, connect: Callable[[], IcebergTables], ledger: Ledger, clock: Clock, cache: FileCache) -> None:
+    def __init__(
+        self, connect: Callable[[], IcebergTables], ledger: LakeLedger, clock: Clock, cache: FileCache
+    ) -> None:
         self._connect = connect
         self._ledger = ledger
         self._clock = clock

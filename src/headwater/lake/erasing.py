@@ -98,6 +98,7 @@ class _Erasing:
         topic = asked.topic
         self._lake = lake
         self._engine = engine
+        self._log = lake.log_of(engine)
         self._asked = asked
         self._topic = topic
         self._topic_id = topic.topic_id.hex()
@@ -123,7 +124,7 @@ class _Erasing:
             return
         message = ""
         for _ in range(ATTEMPTS_MAX):
-            report = self._lake.land(self._engine, self._topic.name, runner=runner)
+            report = self._lake.land(self._log, self._topic.name, runner=runner)
             [landed] = report.topics
             if landed.outcome == "halted":
                 raise LandingHalted(landed.cause, landed.message, topic=landed.topic, table=landed.table)
@@ -279,7 +280,7 @@ class _Erasing:
             if state is not None:
                 known = self._lake.ledger.state().topic(self._topic_id)
                 landed_in = known if self._tables[name] != "state" else None
-                pinned = self._lake.pinned()
+                pinned = self._log.pinned()
                 expiring.step(tables, state, gone, lambda now: holders_of(now, pinned, landed_in), told)
 
         self._tried(step, f"old snapshots of {name!r} could not be let go of")

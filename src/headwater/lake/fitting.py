@@ -145,13 +145,16 @@ class Fitting:
             raise LandingHalted(
                 "spec",
                 f"{self._table!r} is partitioned in a way that cannot be written here: one column twice, or by a "
-                "transform that is not known",
+                "transform that is not known; replace the partition field, or give the topic another table",
                 table=self._table,
                 spec=str(spec),
             )
         for source in sources:
             if present.find_column_name(source) is None:
-                raise LandingHalted("spec", f"{self._table!r} is partitioned by a column that it no longer has")
+                raise LandingHalted(
+                    "spec",
+                    f"{self._table!r} is partitioned by a column that it no longer has: replace the partition field",
+                )
 
     def _check_partition_names(self, metadata: TableMetadata) -> None:
         taken = {field.name for spec in metadata.partition_specs for field in spec.fields}
@@ -161,7 +164,11 @@ class Fitting:
 
     def _halt(self, column: str, why: str) -> NoReturn:
         raise LandingHalted(
-            "schema", f"the topic's rows do not fit {self._table!r}: {column}: {why}", table=self._table, column=column
+            "schema",
+            f"the topic's rows do not fit {self._table!r}: {column}: {why}; change the table back, or give the topic "
+            "another one",
+            table=self._table,
+            column=column,
         )
 
 

@@ -227,7 +227,7 @@ class IcebergTables:
             raise LandingHalted(
                 "format-version",
                 f"{state.name!r} is a table of format version {metadata.format_version}, and only version "
-                f"{FORMAT_VERSION} can be landed in",
+                f"{FORMAT_VERSION} can be landed in: give the topic another table",
                 table=state.name,
             )
         ours = CREATED_FOR in metadata.properties or property_name() in metadata.properties

@@ -277,7 +277,7 @@ class Lander:
         raise LandingHalted(
             "log-behind",
             f"{reading.state.name!r} holds rows up to lsn {landed_lsn} of another history than the log has: an older "
-            "copy of the log was put back",
+            "copy of the log was put back; put back the newer one, or give the topic another table",
             table=reading.state.name,
             durable_lsn=durable_lsn,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 
 from headwater.errors import HeadwaterError
-from headwater.lake.ledger import Ledger
+from headwater.lake.ledger import LakeLedger
 from headwater.lake.ledger_state import LedgerState, TopicLedger
 from headwater.metadata.operations import TopicRecord
 
@@ -24,7 +24,7 @@ TABLE_STANDS = frozenset({"schema", "format-version", "spec"})
 class LedgerLandings:
     """Landings, as a ledger tells them."""
 
-    def __init__(self, ledger: Ledger, *, audit_first: bool = False) -> None:
+    def __init__(self, ledger: LakeLedger, *, audit_first: bool = False) -> None:
         self._ledger = ledger
         self._audit_first = audit_first
         self._seen = LedgerState()

@@ -3,6 +3,7 @@
     ledger.record([Landed(...)])      durable when it returns
     ledger.state()                    what it says now
     ledger.records()                  all of them, from the first
+    ledger.page(lsn, bytes_max)       some of them, as they are stored, for whoever is elsewhere
 
 PROMISE  Landers in any number of processes write it in turn, and need nothing from the owner of the topics' log.
          A record is applied to the state only once it is durable, in the order of the ledger.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headwater.clock import Clock, Entropy
 from headwater.errors import Fenced, HeadwaterError, LogLocked, Unavailable
@@ -45,12 +46,27 @@ _LOCK_POLL_S = 0.01
 logger = logging.getLogger("headwater.lake")
 
 
+class LedgerPage(NamedTuple):
+    lsn: int
+    """The ledger's own, of the last that was looked at."""
+    records: list[bytes]
+    more: bool
+
+
 class LandingLedger(Protocol):
     """What landings need of a ledger; the simulator has one that can be stopped between any two records."""
 
     def record(self, records: Sequence[LedgerRecord]) -> None: ...
 
     def state(self) -> LedgerState: ...
+
+
+class LakeLedger(LandingLedger, Protocol):
+    """All that is asked of a ledger: of this data directory, or behind a server (client/ledger.py)."""
+
+    def records(self) -> Iterator[LedgerRecord]: ...
+
+    def close(self) -> None: ...
 
 
 class Ledger:
@@ -117,6 +133,22 @@ class Ledger:
             for frame in log.read():
                 if frame.header.kind == Kind.LEDGER:
                     yield unpack_ledger_record(frame.body)
+
+    def page(self, lsn: int, bytes_max: int) -> LedgerPage:
+        """The records after an LSN of the ledger's own, about so many bytes of them."""
+        found: list[bytes] = []
+        size = 0
+        with self._reading:
+            if self._reader is None:
+                self._reader = self._open()
+            for frame in self._reader.read(Lsn(lsn + 1)):
+                if size >= bytes_max:
+                    return LedgerPage(lsn, found, more=True)
+                if frame.header.kind == Kind.LEDGER:
+                    found.append(bytes(frame.body))
+                    size += len(frame.body)
+                lsn = frame.lsn
+        return LedgerPage(lsn, found, more=False)
 
     def close(self) -> None:
         with self._reading:

@@ -229,4 +229,8 @@ def unpack_ledger_record(body: memoryview | bytes) -> LedgerRecord:
     try:
         return _DECODER.decode(body)
     except msgspec.DecodeError as error:
-        raise CorruptData(f"a record of the ledger that cannot be read: {error}") from error
+        # Its checksum holds, so these are the bytes that were written.
+        raise CorruptData(
+            f"a record of the ledger that cannot be read: {error}; a later version may have written it: use that one, "
+            "or look at it with `headwater log dump`"
+        ) from error

@@ -41,6 +41,8 @@ class TopicLedger:
     """The same of landings that the table no longer holds: until they land again, the log must have their rows."""
     failures: int = 0
     """How often landing has failed since it last went well."""
+    outcomes: dict[str, int] = field(default_factory=dict)
+    """How landings ended, by word: `landed`, `halted`, and the words of Ended (a metric, for people)."""
     unverified: dict[str, Landed] = field(default_factory=dict)
     """Landings that nobody has read back yet, by commit-id."""
     hole_lsn: int | None = None
@@ -86,7 +88,11 @@ class TopicLedger:
             verified=list(self.verified),
             unverified=dict(self.unverified),
             in_flight=dict(self.in_flight),
+            outcomes=dict(self.outcomes),
         )
+
+    def count(self, outcome: str) -> None:
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
     def verified_before(self, before_us: int) -> tuple[int, int] | None:
         """The greatest LSN that was verified at or before this time, and when."""
@@ -144,6 +150,7 @@ class LedgerState:
             case Intended():
                 topic.in_flight[record.commit_id] = record
             case Ended():
+                topic.count(record.why)
                 if record.why != "unknown":
                     # Where the outcome is unknown the files stay in flight: a late request may still bring them in.
                     topic.in_flight.pop(record.commit_id, None)
@@ -156,6 +163,7 @@ class LedgerState:
             case Verified():
                 _verify(topic, record)
             case HaltedLanding():
+                topic.count("halted")
                 topic.halted = record
             case Decided():
                 topic.landed_lsn = record.lsn
@@ -223,6 +231,7 @@ def _land(topic: TopicLedger, record: Landed) -> None:
         upper, rows = topic.owed_lsn, sum(rows for _, _, rows in topic.owed) - record.rows
         topic.owed = [(record.lsn_to, upper, rows)] if record.lsn_to < upper else []
     topic.failures = 0
+    topic.count("landed")
     topic.last = record
     topic.halted = None
     if record.rows:

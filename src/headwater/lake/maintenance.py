@@ -14,7 +14,7 @@ from headwater.clock import Clock, Entropy
 from headwater.errors import HeadwaterError
 from headwater.lake.care import Care, Pinned, TableUpkeep, nothing_pinned
 from headwater.lake.catalog import CatalogPlace
-from headwater.lake.ledger import Ledger
+from headwater.lake.ledger import LakeLedger
 from headwater.lake.table_files import data_files
 from headwater.lake.upkeep import UpkeepSettings, worth_compacting
 from headwater.metadata.operations import TopicRecord
@@ -48,7 +48,7 @@ class MaintenanceReport:
 def maintain_without_spark(
     place: CatalogPlace,
     topics: Iterable[TopicRecord],
-    ledger: Ledger,
+    ledger: LakeLedger,
     clock: Clock,
     entropy: Entropy,
     settings: UpkeepSettings | None = None,

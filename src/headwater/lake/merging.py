@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from headwater.clock import Clock, Entropy
 from headwater.errors import HeadwaterError, LandingHalted, Unavailable
 from headwater.lake.iceberg_tables import IcebergTables
-from headwater.lake.ledger import Ledger
+from headwater.lake.ledger import LakeLedger
 from headwater.lake.ledger_records import Merged
 from headwater.lake.local_sync import sync_local
 from headwater.lake.mark import FORGOTTEN, Mark, mark_in_summary
@@ -83,7 +83,9 @@ class MergePlan:
 class Merging:
     """The steps around one MERGE after another."""
 
-    def __init__(self, connect: Callable[[], IcebergTables], ledger: Ledger, *, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self, connect: Callable[[], IcebergTables], ledger: LakeLedger, *, clock: Clock, entropy: Entropy
+    ) -> None:
         self._connect = connect
         self._ledger = ledger
         self._clock = clock

@@ -8,6 +8,8 @@ FAULTS   A frame with rows that cannot be read fails its topic alone.  Where it 
          the segment is gone (a rewrite has replaced it), every topic of the work fails, and the round plans it again.
 VECTORS  What is done for each frame is its checksum and Arrow's own decoding; small frames are put together first,
          and the system's columns are made for all rows of a topic at once.
+SERVED   The frames of a log behind a server come from there as they lie in it, and only those of the topics that are
+         wanted: each is checked here, by the checksums that it was written with, and that their LSNs rise.
 NOT HERE Which runs: plan.py and source.py.  Writing rows: data_files.py.
 """
 
@@ -23,10 +25,12 @@ import pyarrow as pa
 
 from headwater.errors import CorruptData, HeadwaterError, UnknownFormat
 from headwater.frames.bodies import unpack_gap
-from headwater.frames.frame import Flag, Header, Kind, NoFrame, chain_value
+from headwater.frames.frame import UNIT_BYTES, Flag, Header, Kind, NoFrame, chain_value, check_body, decode_header
+from headwater.frames.segment_header import decode_segment_frame
+from headwater.lake.elsewhere import frames_elsewhere, is_elsewhere
 from headwater.lake.work import LandWork, TopicWork
 from headwater.log.opened_segment import open_segment
-from headwater.log.segment import Opening, Scan, read_opening
+from headwater.log.segment import Opening, Scan, opening_of, read_opening
 from headwater.storage.files import File
 from headwater.storage.places import open_files
 from headwater.topics.batches import decode_rows
@@ -61,9 +65,13 @@ class ReadRows:
     bytes_read: int
 
 
-def read_rows(work: LandWork, columns: Mapping[int, pa.Schema]) -> ReadRows:
-    """The rows of each topic, in its table's columns; `columns` are by topic number, names as the topic has them."""
-    reading = _Reading(work)
+Frames = Callable[[LandWork], Iterator[memoryview]]
+
+
+def read_rows(work: LandWork, columns: Mapping[int, pa.Schema], served: Frames = frames_elsewhere) -> ReadRows:
+    """The rows of each topic, in its table's columns; `columns` are by topic number, names as the topic has them.  Of a
+    log behind a server `served` gets the frames."""
+    reading = _Reading(work, served)
     try:
         reading.read()
     except (OSError, HeadwaterError) as error:
@@ -79,8 +87,9 @@ def read_rows(work: LandWork, columns: Mapping[int, pa.Schema]) -> ReadRows:
 class _Reading:
     """One pass over the runs of a work."""
 
-    def __init__(self, work: LandWork) -> None:
+    def __init__(self, work: LandWork, served: Frames) -> None:
         self._work = work
+        self._served = served
         self._file = _CountedReads()
         self.frames = {topic.number: _TopicFrames(topic) for topic in work.topics}
         self.errors: dict[int, str] = {}
@@ -91,6 +100,9 @@ class _Reading:
 
     def read(self) -> None:
         work = self._work
+        if is_elsewhere(work.directory):
+            self._read_served(self._served(work))
+            return
         file = open_segment(open_files(work.directory), "log", work.segment, work.slots)
         try:
             self._file.file = file
@@ -130,6 +142,30 @@ class _Reading:
             if position < end:
                 position, lsn, chain = self._pass_over(opening, position, scan.stop.reason), None, None
 
+    def _read_served(self, frames: Iterator[memoryview]) -> None:
+        """Frames that a server has sent: they are what lies in its log, or their checksums say so here."""
+        is_wanted = _wanted_of(self._work.topics)
+        opening: Opening | None = None
+        lsn = 0
+        for data in frames:
+            self._file.bytes_read += len(data)
+            if opening is None:
+                opening = _opening_sent(data)
+                continue
+            header = decode_header(data, 0, opening.salted)
+            if isinstance(header, NoFrame):
+                raise CorruptData(f"a frame that was sent cannot be read: {header.value}")
+            if header.frame_size != len(data) or header.lsn <= lsn or header.kind == _GAP or not is_wanted(header):
+                raise CorruptData("a frame that was not asked for, or not in its place, was sent", lsn=header.lsn)
+            lsn = header.lsn
+            broken = check_body(header, data, 0)
+            if broken is None:
+                start = header.header_units * UNIT_BYTES
+                self._add(header, data[start : start + header.body_size])
+            else:
+                reason = f"{self._work.segment}: a frame that was sent cannot be read: {broken.value}"
+                self.errors.setdefault(header.topic_number, reason)
+
     def _add(self, header: Header, body: memoryview) -> None:
         number = header.topic_number
         if number in self.errors:
@@ -159,6 +195,12 @@ class _Reading:
             raise broken
         self.errors.setdefault(header.topic_number, f"{self._work.segment}: {broken}")
         return position + header.frame_size
+
+
+def _opening_sent(data: memoryview) -> Opening:
+    if not isinstance(decode_segment_frame(data), NoFrame):
+        return opening_of(bytes(data))
+    raise CorruptData("the segment's header that was sent cannot be read")
 
 
 def _wanted_of(topics: tuple[TopicWork, ...]) -> Callable[[Header], bool]:

@@ -46,6 +46,8 @@ class TopicLanding:
 
 @dataclass(frozen=True)
 class LandingReport:
+    """What a round of landing did, topic by topic: iterate over it, or take one by its name."""
+
     topics: tuple[TopicLanding, ...] = ()
     lsn_to: int = 0
     """The log was durable up to here when the round began."""
@@ -57,18 +59,22 @@ class LandingReport:
 
     @property
     def rows(self) -> int:
+        """How many rows landed, in all topics."""
         return sum(topic.rows for topic in self.topics if topic.outcome == "landed")
 
     @property
     def landed(self) -> tuple[TopicLanding, ...]:
+        """Topics of which rows landed."""
         return tuple(topic for topic in self.topics if topic.outcome == "landed")
 
     @property
     def halted(self) -> tuple[TopicLanding, ...]:
+        """Topics that need a person; each has its `cause` and what to do."""
         return tuple(topic for topic in self.topics if topic.outcome == "halted")
 
     @property
     def failed(self) -> tuple[TopicLanding, ...]:
+        """Topics that can be tried again: a catalog or a store did not answer."""
         return tuple(topic for topic in self.topics if topic.outcome == "failed")
 
     def __getitem__(self, topic: str) -> TopicLanding:

@@ -25,6 +25,7 @@ from headwater.lake.ledger import LandingLedger
 from headwater.lake.mark import FORGOTTEN
 from headwater.lake.marks import standing_of
 from headwater.lake.shape import landing_table
+from headwater.lake.source import Hold
 from headwater.lake.tables import Tables
 from headwater.lake.view_plan import TableNow, ViewPlan, plan_keyed, plan_rows
 from headwater.metadata.operations import TopicRecord
@@ -32,12 +33,6 @@ from headwater.metadata.operations import TopicRecord
 LOADS_MAX = 5
 FAR_LSN = 1 << 62
 """Above every LSN that there will be."""
-
-
-class Hold(Protocol):
-    """A reader's hold on what it reads: a pin."""
-
-    def release(self) -> None: ...
 
 
 class ViewSource(Protocol):
@@ -195,7 +190,8 @@ class Resolver:
         if topic.table is None:
             if not is_now and not self._holds_alone(topic, lsn_to, own):
                 raise CutExpired(
-                    f"rows of {topic.name!r} may have been cleaned up since, and it has no table", topic=topic.name
+                    f"rows of {topic.name!r} may have been cleaned up since, and it has no table: take a new cut",
+                    topic=topic.name,
                 )
             return
         if lsn_from >= min(verified, lsn_to) or self._source.holds_all(topic.number, lsn_from, min(verified, lsn_to)):

@@ -46,7 +46,9 @@ def read_plan(files: Files) -> RestorePlan | None:
     try:
         return _decoder.decode(data)
     except msgspec.DecodeError as error:
-        raise CorruptData(f"{PLAN}, which says what a restore has begun, cannot be read: {error}") from error
+        raise CorruptData(
+            f"{PLAN}, which says what a restore has begun, cannot be read: {error}; put it back from a copy"
+        ) from error
 
 
 def write_plan(files: Files, plan: RestorePlan) -> None:

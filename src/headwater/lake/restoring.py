@@ -119,7 +119,8 @@ class RestoreReport:
         """Halted where the new table does not hold what was to be restored."""
         if not self.passed:
             raise Halted(
-                f"{self.table!r} is not what {self.topic!r} was at lsn {self.lsn}: {'; '.join(self.differences())}",
+                f"{self.table!r} is not what {self.topic!r} was at lsn {self.lsn}: {'; '.join(self.differences())}; "
+                "drop it, and restore again under another name",
                 table=self.table,
             )
 
@@ -152,7 +153,10 @@ def restore_table(
         state = tables.load(to)
     head = state.head() if state is not None else None
     if state is None or head is None:
-        raise Halted(f"the table {to!r} was made and is gone again: somebody else is at work on it", table=to)
+        raise Halted(
+            f"the table {to!r} was made and is gone again: somebody else is at work on it; restore to another name",
+            table=to,
+        )
     return RestoreReport(
         topic=topic.name,
         table=to,
@@ -167,7 +171,7 @@ def restore_table(
 
 def _check_free(views: Views, to: str) -> None:
     """A restore into the table of a topic would be landed into, and its rows would be there twice."""
-    for topic in views.engine.metadata().topics.values():
+    for topic in views.source.topics():
         if topic.table is not None and to in {topic.table, topic.table + CHANGES_SUFFIX}:
             raise InvalidRequest(f"{to!r} is the table of the topic {topic.name!r}: give another name", table=to)
 

@@ -47,7 +47,7 @@ def _done_here(work: Work, attempt: int) -> Done:
     try:
         from headwater.lake.task import land, read_back
     except ImportError as error:
-        raise InvalidRequest(f"landing needs {error.name}: pip install headwater[lake]") from error
+        raise InvalidRequest(f"landing needs {error.name}: pip install 'headwater[lake]'") from error
     return land(work, attempt) if isinstance(work, LandWork) else read_back(work)
 
 

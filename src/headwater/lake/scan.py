@@ -25,14 +25,12 @@ import pyarrow as pa
 from headwater.errors import Closed, InvalidRequest
 from headwater.lake.cut import Cut
 from headwater.lake.extra import from_the_extra
-from headwater.lake.resolving import Hold
 from headwater.lake.shape import OPERATION_COLUMN, SYSTEM_COLUMNS, lake_schema
+from headwater.lake.source import Hold
 from headwater.lake.view_plan import TablePart, ViewPlan
 from headwater.lake.where import Condition, condition_and_part
 from headwater.metadata.operations import TopicRecord
-from headwater.topics.positions import Lsn
-from headwater.topics.reading import Rows, read_rows
-from headwater.topics.reading import Wanted as LogWanted
+from headwater.topics.reading import Rows
 from headwater.topics.schema import unpack_schema
 
 if TYPE_CHECKING:
@@ -112,14 +110,17 @@ class Scan(Rows):
 
     @property
     def topic(self) -> TopicRecord:
+        """The topic, as the metadata had it when the scan was made."""
         return self._wanted.topic
 
     @property
     def wanted(self) -> Wanted:
+        """Which columns and rows were asked for."""
         return self._wanted
 
     @property
     def views(self) -> Views:
+        """Where it came from."""
         return self._views
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -178,19 +179,7 @@ class Scan(Rows):
         lsn_from, lsn_to = self.plan.tail
         if lsn_from == lsn_to:
             return columns.empty_table()
-        engine, number = self._views.engine, self.topic.number
-        wanted = LogWanted(
-            start=Lsn(lsn_from + 1),
-            stop=Lsn(lsn_to + 1),
-            columns=[name for name in columns.names if name != "_hw_shard"] or ["_hw_lsn"],
-            system_columns=True,
-        )
-        rows = read_rows(engine.shard.log, lambda: engine.metadata().topics.get(number), wanted).to_arrow()
-        shard = pa.repeat(pa.scalar(self._views.source.shard, pa.int32()), rows.num_rows)
-        return pa.table(
-            [shard if field.name == "_hw_shard" else rows.column(field.name).cast(field.type) for field in columns],
-            schema=columns,
-        )
+        return self._views.source.tail(self.topic, columns, lsn_from, lsn_to)
 
     def _tables(self) -> Iterator[pa.Table]:
         """The rows, in the types of the table, in at least the columns that come out."""

@@ -1,25 +1,36 @@
-"""What a lander needs of the log: how far it is durable, what each segment holds, and where the bytes are.
+"""What the lake asks of a log: how far it is durable, what each segment holds, and where the bytes are.
 
-LogSource      the seam: the simulator has one of its own
+LogSource      what a landing asks: the simulator has one of its own
+OpenLog        all that the lake and Spark ask of an open log: here (engine_log.py), or behind a server
+               (client/source.py)
 EngineSource   an open data directory, of this process or beside another's: reading claims nothing
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import pyarrow as pa
 
 from headwater.errors import Forgotten
 from headwater.frames.frame import Kind, chain_value
 from headwater.ids import Lsn
+from headwater.lake.lag import Waiting
 from headwater.lake.plan import PlannedRange, SegmentContent
 from headwater.log.index import PlacedSegment
+from headwater.metadata.operations import TopicRecord
 from headwater.storage.places import is_bucket
-from headwater.topics.engine import Engine
+
+if TYPE_CHECKING:
+    from headwater.lake.reading import ReadRows
+    from headwater.lake.work import LandWork
+    from headwater.topics.engine import Engine
 
 Runs = tuple[tuple[int, int], ...]
-"""Byte ranges of a segment, in order, each from a frame's beginning to a frame's end."""
+"""Byte ranges of a segment, in order, each from a frame's beginning to a frame's end.  Of a log behind a server they
+are LSNs: frames after the first and up to the second."""
 
 
 class PlacedRuns(NamedTuple):
@@ -28,9 +39,11 @@ class PlacedRuns(NamedTuple):
     segment: str
     runs: Runs
     slots: bytes = b""
-    """Where the segment lies, if it is no file (log/opened_segment.py)."""
+    """Where the segment lies, if it is no file (log/opened_segment.py); of a log behind a server, what it is asked with
+    (client/frames.py)."""
 
 
+_NO_LIMIT = 1 << 62
 RUN_GAP_BYTES = 65_536
 """Wanted frames that lie closer than this are read in one go, with what is between them."""
 
@@ -69,6 +82,67 @@ class LogSource(Protocol):
     def chain_at(self, lsn: int) -> str:
         """The chain value of the frame with this LSN; empty where the log no longer has it."""
         ...
+
+
+class RowSource(LogSource, Protocol):
+    """A log whose rows are read in this process too."""
+
+    def read(self, work: LandWork, columns: Mapping[int, pa.Schema]) -> ReadRows:
+        """The rows of a work, as a task reads them (reading.py)."""
+        ...
+
+
+class Hold(Protocol):
+    """A reader's hold on what it reads: a pin."""
+
+    def release(self) -> None: ...
+
+
+class OpenLog(RowSource, Protocol):
+    """An open log, wherever it is."""
+
+    def topics(self) -> Sequence[TopicRecord]:
+        """The topics that there are, as far as whoever asks may know of them."""
+        ...
+
+    def topic(self, name: str) -> TopicRecord:
+        """The topic of this name now; UnknownTopic."""
+        ...
+
+    def hold(self, lsn: int | None, snapshots: Sequence[int] = ()) -> Hold:
+        """Hold the log from this LSN on, all of it where none is given, and these snapshots of its tables."""
+        ...
+
+    def pinned(self) -> frozenset[int]:
+        """The snapshots of tables that readers of this log hold now."""
+        ...
+
+    def next_write(self, lsn: int) -> tuple[int, int] | None:
+        """The first LSN at or behind this one that the log still has, and where its write begins; None: it has none."""
+        ...
+
+    def find_time(self, time_us: int) -> int | None:
+        """The first LSN of a row that was appended at this time or later; None: there is none."""
+        ...
+
+    def tail(self, topic: TopicRecord, columns: pa.Schema, lsn_from: int, lsn_to: int) -> pa.Table:
+        """The rows of a topic after one LSN and up to another, changes of a keyed one, in these columns, the system's
+        among them."""
+        ...
+
+    def waiting(self, topic: TopicRecord, landed_lsn: int) -> Waiting:
+        """What of a topic lies behind its landed LSN."""
+        ...
+
+    def bytes_of(self, planned: PlannedRange) -> int:
+        """About how many bytes a planned range is."""
+        ...
+
+    def let_go(self) -> str:
+        """Clean up the log after a landing, by its owner; says what was done."""
+        ...
+
+    def close(self) -> None: ...
 
 
 def reachable(directory: str) -> str:
@@ -119,6 +193,15 @@ class EngineSource:
         else:
             found = ((run,) for run in _cut(placed, planned, item_bytes))
         return [PlacedRuns(placed.name, runs, placed.slots) for runs in found]
+
+    def read(self, work: LandWork, columns: Mapping[int, pa.Schema]) -> ReadRows:
+        # Imported here: it needs the packages of the `lake` extra, and a source alone does not.
+        from headwater.lake.reading import read_rows
+
+        return read_rows(work, columns)
+
+    def bytes_of(self, planned: PlannedRange) -> int:
+        return sum(end - start for _, runs, _ in self.runs(planned, _NO_LIMIT) for start, end in runs)
 
     def rows_between(self, topic_number: int, lsn_from: int, lsn_to: int) -> int:
         frames = self._log.read_topic(topic_number, Lsn(lsn_from + 1), Lsn(lsn_to))

@@ -129,7 +129,8 @@ class TableReader:
             if newest > lsn:
                 raise LandingHalted(
                     "mark-unproven",
-                    f"{state.name!r} holds a row of lsn {newest}, and --landed-lsn says {lsn}: rows would land twice",
+                    f"{state.name!r} holds a row of lsn {newest}, and --landed-lsn says {lsn}: rows would land twice; "
+                    "audit the table, and say up to where it holds every row",
                     table=state.name,
                 ) from halt
             return Standing(lsn, newest, decided=True)

@@ -69,7 +69,7 @@ class TakingOver:
         state = tables.load(name)
         found = marked(tables, state) if state is not None else None
         if found is None:
-            raise LandingHalted("gap", f"{name!r} is gone, or has lost its mark", table=name)
+            raise LandingHalted("gap", f"{name!r} is gone, or has lost its mark: begin anew", table=name)
         if found.trouble is not None:
             raise found.trouble
         if found.mark.log_id not in {self._plan.log_id, *self._plan.log_ids_before}:

@@ -68,7 +68,9 @@ def described_topic(value: str, table: str) -> TopicRecord:
         topic = _described.decode(value).topic
         return replace(topic, schemas=tuple(zlib.decompress(schema) for schema in topic.schemas))
     except (msgspec.DecodeError, zlib.error) as error:
-        raise CorruptData(f"what {table!r} says of its topic cannot be read: {error}", table=table) from error
+        raise CorruptData(
+            f"what {table!r} says of its topic cannot be read: {error}; roll its properties back", table=table
+        ) from error
 
 
 def adoption_property(adoption: Adoption) -> str:
@@ -81,4 +83,6 @@ def adoption_of(properties: Mapping[str, str], table: str) -> Adoption | None:
     try:
         return _adoption.decode(value) if value is not None else None
     except msgspec.DecodeError as error:
-        raise CorruptData(f"what {table!r} says of who took it over cannot be read: {error}", table=table) from error
+        raise CorruptData(
+            f"what {table!r} says of who took it over cannot be read: {error}; roll it back", table=table
+        ) from error

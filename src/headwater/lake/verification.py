@@ -243,7 +243,8 @@ def _difference(landing: _ToRead, read: _Read) -> Verdict | None:
     return Verdict(
         halt=LandingHalted(
             "verification",
-            f"the landing of {landing.topic.name!r} up to lsn {landed.lsn_to} is not what was written: {what}",
+            f"the landing of {landing.topic.name!r} up to lsn {landed.lsn_to} is not what was written: {what}; "
+            "audit the table, and look at who else writes there",
             topic=landing.topic.name,
             table=landed.table,
             snapshot=landed.snapshot,

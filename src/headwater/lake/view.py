@@ -15,19 +15,16 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from headwater.errors import Forgotten, InvalidRequest
-from headwater.frames.frame import Header, Kind
-from headwater.ids import Lsn as LogLsn
+from headwater.errors import InvalidRequest
 from headwater.lake.connections import Connections
 from headwater.lake.cut import PREFIX, Cut
 from headwater.lake.extra import from_the_extra
 from headwater.lake.landing import Lake
 from headwater.lake.resolving import FAR_LSN, Resolved, Resolver
 from headwater.lake.scan import Scan, Wanted
+from headwater.lake.source import OpenLog
 from headwater.lake.tables import Tables
-from headwater.lake.view_source import EngineViewSource
 from headwater.metadata.operations import TopicRecord
-from headwater.topics.engine import Engine
 from headwater.topics.positions import Lsn, time_of, time_us_of
 
 if TYPE_CHECKING:
@@ -42,10 +39,9 @@ AnyScan = TypeVar("AnyScan", bound=Scan)
 class Views:
     """The views of one open log.  They keep a connection to the catalog and what they know of immutable files."""
 
-    def __init__(self, lake: Lake, engine: Engine, directory: str) -> None:
-        self.engine = engine
+    def __init__(self, lake: Lake, log: OpenLog) -> None:
         self.lake = lake
-        self.source = EngineViewSource(engine, directory)
+        self.source = log
         self._connections = Connections(self._connect, threads=1)
         self._cache: FileCache | None = None
         self._resolver = Resolver(self.source, self.lent, lake.ledger, lake.clock)
@@ -127,19 +123,8 @@ class Views:
         """This LSN, or the one before the write that it lies in: the next frame that is left says where that began."""
         if lsn < 0:
             raise InvalidRequest("an LSN is at least 0", lsn=lsn)
-        header = self._next_frame(lsn + 1)
-        return lsn if header is None else min(lsn, header.lsn - header.write_index - 1)
-
-    def _next_frame(self, lsn: int) -> Header | None:
-        """The first frame at this LSN or behind it that is left, gaps passed over."""
-        log = self.engine.shard.log
-        while True:
-            segments = log.segments()
-            first = max(lsn, segments[0].first_lsn if segments else 0)
-            try:
-                return next((each.header for each in log.read(LogLsn(first)) if each.header.kind != Kind.GAP), None)
-            except Forgotten:
-                continue  # the log began later between the two looks
+        found = self.source.next_write(lsn + 1)
+        return lsn if found is None else min(lsn, found[1] - 1)
 
     def _lsn_at(self, topics: Sequence[TopicRecord], time_us: int) -> int:
         """The last LSN of a row that was appended at this time or before.  Times rise with LSNs."""
@@ -147,17 +132,16 @@ class Views:
         if time_us > now_us:
             # It would be other rows at each look, until then.
             raise InvalidRequest("the log has not come to this time yet", time=time_of(time_us), now=time_of(now_us))
-        log = self.engine.shard.log
-        later = log.find_time(time_us + 1)
-        lsn = log.durable_lsn() if later is None else later - 1
+        later = self.source.find_time(time_us + 1)
+        lsn = self.source.durable_lsn() if later is None else later - 1
         if not lsn or self._is_held(lsn):
             return lsn
         # What came after the time may have landed and be gone from the log: in the tables it has its time.
         return min(lsn, self._oldest_landed_after(topics, time_us) - 1)
 
     def _is_held(self, lsn: int) -> bool:
-        header = self._next_frame(lsn)
-        return header is not None and header.lsn == lsn
+        found = self.source.next_write(lsn)
+        return found is not None and found[0] == lsn
 
     def _oldest_landed_after(self, topics: Sequence[TopicRecord], time_us: int) -> int:
         with_tables = [topic for topic in topics if topic.table is not None]

@@ -37,6 +37,11 @@ class Pins:
     aside: Releasing | None = None
     """To whom releasing them is left."""
 
+    @property
+    def lsn(self) -> int:
+        """The log is held from here on."""
+        return min(pin.lsn for pin in self.pins)
+
     def release(self) -> None:
         if self.aside is not None:
             self.aside.leave(self.pins)

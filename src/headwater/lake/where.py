@@ -49,7 +49,7 @@ def _conditions(text: str, schema: pa.Schema, columns: frozenset[str] | None) ->
         from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids, expression_to_pyarrow
         from pyiceberg.schema import assign_fresh_schema_ids
     except ImportError as error:
-        raise InvalidRequest("a condition needs further packages: pip install headwater[lake]") from error
+        raise InvalidRequest("a condition needs further packages: pip install 'headwater[lake]'") from error
     known = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
 
     def made(parsed: BooleanExpression) -> Condition:

@@ -289,8 +289,10 @@ class FileDevice(FileReads):
             # succeed and lie.  Nothing may be acknowledged any more.
             counters.io_errors += 1
             raise self.poison(error) from error
+        seconds = self._clock.monotonic_s() - started
         counters.syncs += 1
-        counters.sync_seconds += self._clock.monotonic_s() - started
+        counters.sync_seconds += seconds
+        counters.sync_durations.observe(seconds)
 
     def poison(self, cause: BaseException) -> OutcomeUnknown:
         """Promise nothing any more; returns what requests in flight are told."""

@@ -7,7 +7,7 @@ ActiveIndex    of the segment that is being written, or has been scanned: typed 
 SealedIndex    of a sealed segment: the file below, read in place.
 Both answer the same questions (SegmentIndex).
 
-The file, little-endian (docs/formats/index.md):
+The file, little-endian (docs/formats/segment-index.md):
 
 frames       lsn - first LSN u32 × n, position / 128 u32 × n, append time i64 × n (the running maximum)
 entries      base offset u64 × m, offset count u32 × m, ordinal of its frame u32 × m

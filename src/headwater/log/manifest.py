@@ -86,9 +86,9 @@ def unpack_manifest(data: bytes) -> Manifest:
         crc = content.pop("crc")
         version = content["format"]
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise CorruptData(f"the log's trim object cannot be read: {error!r}") from error
+        raise CorruptData(f"the log's trim object cannot be read: {error!r}; put it back from a copy") from error
     if crc != crc32c(_text(content)):
-        raise CorruptData("the log's trim object does not match its checksum")
+        raise CorruptData("the log's trim object does not match its checksum: put it back from a copy")
     if version != FORMAT:
         raise UnknownFormat("the log's trim object was written by a later version: read it with that", format=version)
     return Manifest(

@@ -319,7 +319,8 @@ class ObjectDevice(ObjectReads):
 
     def _send(self, owner: ObjectOwner, sealed: Sealed, append_time_us: int) -> SlotTicket:
         ticket = SlotTicket(Lsn(owner.end.next_lsn))
-        flight = Flight(owner.run, self._packed(owner, sealed, append_time_us), sealed, append_time_us, ticket)
+        data = self._packed(owner, sealed, append_time_us)
+        flight = Flight(owner.run, data, sealed, append_time_us, ticket, self._clock.monotonic_s())
         owner.end = sealed.end
         owner.position += sealed.size
         owner.slots += 1
@@ -372,6 +373,7 @@ class ObjectDevice(ObjectReads):
             counters = self._place.counters
             counters.commits += bool(flight.sealed.frames)
             counters.syncs += 1
+            counters.sync_durations.observe(self._clock.monotonic_s() - flight.sent_s)
             counters.append_bytes += flight.sealed.size
             self._show(View(segments, Lsn(lsn - 1), run.size))
 

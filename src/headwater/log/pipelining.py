@@ -117,7 +117,7 @@ class PipelinedWriter(Writer):
     # Getting in ------------------------------------------------------------------------------
 
     def _enqueue(self, request: Request) -> None:
-        request.held = True
+        request.queued_s = self._clock.monotonic_s()
         size = request.frame_bytes
         with self._in_flight:
             if not self._has_room(size):

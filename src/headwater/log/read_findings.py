@@ -46,7 +46,8 @@ def why_not_up_to(mark: Mark | None, found: FoundSegments, log_start: int) -> Ha
 def check_mark(found: FoundSegments, mark: Mark | None) -> None:
     if mark is not None and found.log_id is not None and mark.log_id != found.log_id:
         raise ForeignLog(
-            "the mark belongs to another log: its directory was mixed with this one",
+            "the mark belongs to another log: its directory was mixed with this one; put this log's files back from a "
+            "copy",
             mark=mark.log_id.hex(),
             segments=found.log_id.hex(),
         )

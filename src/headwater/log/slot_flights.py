@@ -70,6 +70,8 @@ class Flight:
     sealed: Sealed
     append_time_us: int
     ticket: SlotTicket
+    sent_s: float = 0.0
+    """When it was sent, on the monotonic clock."""
     slot: int = 0
 
     @property

@@ -88,10 +88,10 @@ def read_slot(number: int, data: bytes) -> Slot:
     """CorruptData where these bytes are not a slot of this number: objects are whole, so that is damage."""
     decoded = decode_segment_frame(memoryview(data)[:SEGMENT_FRAME_BYTES])
     if isinstance(decoded, NoFrame):
-        raise CorruptData(f"a slot of the log cannot be read: {decoded.value}", slot=number)
+        raise CorruptData(f"a slot of the log cannot be read: {decoded.value}; run `headwater log verify`", slot=number)
     header, chain = decoded
     if header.slot != number:
-        raise CorruptData("a slot's name is not its own: it was copied", slot=number, says=header.slot)
+        raise CorruptData("a slot's name is not its own: it was copied; remove the copy", slot=number, says=header.slot)
     opening = Opening(header, chain, salt_crc(header.salt), data[:SEGMENT_FRAME_BYTES])
     return Slot(number, header, opening, data)
 

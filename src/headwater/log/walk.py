@@ -52,7 +52,7 @@ class Walk:
         header = slot.header
         if header.log_id != self.manifest.log_id:
             raise ForeignLog(
-                "a slot belongs to another log: nothing but this log may write below its prefix",
+                "a slot belongs to another log: nothing but this log may write below its prefix; move it away",
                 slot=slot.number,
                 log_id=header.log_id.hex(),
                 this_log=self.manifest.log_id.hex(),
@@ -69,7 +69,11 @@ class Walk:
             run.take(slot)
             self.runs.append(run)
         elif not self.runs or header.previous_first_lsn != self.runs[-1].first_lsn:
-            raise DamagedLog("a slot goes on with a segment that is not there", slot=slot.number, lsn=end.next_lsn)
+            raise DamagedLog(
+                "a slot goes on with a segment that is not there; run `headwater log verify`",
+                slot=slot.number,
+                lsn=end.next_lsn,
+            )
         else:
             self.runs[-1].take(slot)
         self.fence = (slot.number, token_of(slot)) if slot.is_fence else None

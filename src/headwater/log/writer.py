@@ -42,18 +42,28 @@ T = TypeVar("T")
 class Request:
     """One write that somebody waits for."""
 
-    __slots__ = ("_future", "_wake", "drafts", "error", "frame_bytes", "held", "leads", "receipt", "waiting")
+    __slots__ = (
+        "_future",
+        "_wake",
+        "drafts",
+        "error",
+        "frame_bytes",
+        "leads",
+        "queued_s",
+        "receipt",
+        "waiting",
+    )
 
     def __init__(self, drafts: Sequence[Draft], frame_bytes: int, future: Future[Any] | None) -> None:
         self.drafts = drafts
         self.frame_bytes = frame_bytes
+        self.queued_s = 0.0
+        """When it began to wait, on the monotonic clock."""
         self.receipt: Receipt | None = None
         self.error: BaseException | None = None
         self.waiting = future is None
         """A thread waits here, so the baton can be handed to it."""
         self.leads = False
-        self.held = False
-        """What becomes of it is noted, and told only when the writer delivers it."""
         self._future = future
         self._wake = threading.Lock()
         self._wake.acquire()
@@ -68,15 +78,12 @@ class Request:
         return receipt
 
     def answer(self, receipt: Receipt) -> None:
+        """It is done; whoever waits is told when the writer delivers it."""
         self.receipt = receipt
-        if not self.held:
-            self.deliver()
 
     def refuse(self, error: BaseException) -> None:
         """Refuse this request alone; the others of the commit go on."""
         self.error = error
-        if not self.held:
-            self.deliver()
 
     def deliver(self) -> None:
         """Tell whoever waits; a refusal comes before an answer."""
@@ -290,6 +297,7 @@ class Writer:
 
     def _enqueue(self, request: Request) -> None:
         size = request.frame_bytes
+        request.queued_s = self._clock.monotonic_s()
         with self._in_flight:
             if not self._has_room(size):
                 self._wait_for_room(size)
@@ -386,6 +394,10 @@ class Writer:
             self._refuse_all(requests, self._device.poison(error))
             raise
         finally:
+            # Only now, for a refusal too: it may rest on what others of the same commit ask for (the next offset that
+            # it names), and that must be durable before anybody hears of it.
+            for request in requests:
+                request.deliver()
             done_bytes = sum([request.frame_bytes for request in requests])
             with self._in_flight:
                 self._in_flight_bytes -= done_bytes
@@ -440,6 +452,8 @@ class Writer:
 
     def _answer(self, issued: Issued) -> None:
         counters = self._counters
+        queued_s = [request.queued_s for write in issued.formed for request in write.requests]
+        counters.append_durations.observe(self._clock.monotonic_s() - min(queued_s), times=len(queued_s))
         for write, receipt in zip(issued.formed, issued.receipts, strict=True):
             for request in write.requests:
                 counters.appends += 1

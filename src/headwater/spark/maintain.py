@@ -20,7 +20,7 @@ from headwater.clock import Clock, Entropy
 from headwater.errors import HeadwaterError
 from headwater.lake.care import COMPACTION, Care, Pinned, TableUpkeep, note_of, nothing_pinned
 from headwater.lake.catalog import CatalogPlace
-from headwater.lake.ledger import Ledger
+from headwater.lake.ledger import LakeLedger
 from headwater.lake.ledger_records import Kept
 from headwater.lake.maintenance import MaintenanceReport, is_worth_compacting, maintain_without_spark
 from headwater.lake.shape import landing_table
@@ -41,7 +41,7 @@ def maintain(
     spark_catalog: str,
     place: CatalogPlace,
     topics: Iterable[TopicRecord],
-    ledger: Ledger,
+    ledger: LakeLedger,
     clock: Clock,
     entropy: Entropy,
     settings: UpkeepSettings | None = None,
@@ -76,7 +76,7 @@ def _compacted(
     place: CatalogPlace,
     topic: str,
     table: str,
-    ledger: Ledger,
+    ledger: LakeLedger,
     clock: Clock,
     settings: UpkeepSettings,
 ) -> TableUpkeep:
@@ -122,7 +122,7 @@ def rewrite_statement(catalog: str, table: str, settings: UpkeepSettings) -> str
 
 
 def _note(
-    place: CatalogPlace, ledger: Ledger, clock: Clock, told: TableUpkeep, before: Mapping[int, Mapping[str, str]]
+    place: CatalogPlace, ledger: LakeLedger, clock: Clock, told: TableUpkeep, before: Mapping[int, Mapping[str, str]]
 ) -> None:
     """Write down which snapshots are this compaction's: they carry no mark of ours, and are not others' either."""
     after = _snapshots(place, told.table)

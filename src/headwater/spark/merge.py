@@ -19,7 +19,7 @@ from headwater.clock import Clock, Entropy
 from headwater.errors import HeadwaterError, InvalidRequest, LandingHalted
 from headwater.lake.care import Care, TableUpkeep
 from headwater.lake.catalog import CatalogPlace
-from headwater.lake.ledger import Ledger
+from headwater.lake.ledger import LakeLedger
 from headwater.lake.merging import MergePlan, Merging
 from headwater.lake.shape import landing_table
 from headwater.lake.state_table import MergeMode
@@ -76,7 +76,7 @@ def merge_topic(
     spark_catalog: str,
     place: CatalogPlace,
     topic: TopicRecord,
-    ledger: Ledger,
+    ledger: LakeLedger,
     clock: Clock,
     entropy: Entropy,
     mode: MergeMode = "copy-on-write",

@@ -3,7 +3,8 @@ and through Spark Connect.
 
 PROMISE  A work whose task is retried, or runs twice by speculation, is done by attempts with numbers of their own
          (Spark's task attempt id), so their files have names of their own; one answer for each work comes back.
-NEEDS    Workers have this package with its `lake` extra, and reach the data directory and the table's files.
+NEEDS    Workers have this package with its `lake` extra, and reach the table's files, and the data directory or the
+         server that has the log: with the files of its address (token_file=, ca_file=) at the same paths.
 NOT HERE What a task does: headwater.lake.task.
 """
 

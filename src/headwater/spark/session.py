@@ -24,7 +24,7 @@ EXTENSIONS = "spark.sql.extensions"
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 PACKAGES = "spark.jars.packages"
 TIME_ZONE = "spark.sql.session.timeZone"
-INSTALL = "pip install headwater[spark]"
+INSTALL = "pip install 'headwater[spark]'"
 
 ICEBERG_PACKAGES = {
     "3.5": "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0",

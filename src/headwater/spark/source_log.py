@@ -1,30 +1,28 @@
 """A topic of a log, looked at by a query: where it may begin and end.
 
-    Position    how far a reader has come: an LSN, and of every partition the offset that comes next
-
-WHY BOTH   The LSN says from which bytes on: one number, whatever becomes of partitions and segments.  The offsets say
-           which rows: where a query began in the middle, and whether the log has forgotten any that were not read.
-           A topic that rests while the log goes on and forgets has lost nothing, and only the offsets can tell.
 PROMISE  A position is at the end of a write, so a stream's batches never cut a write in two.
          Where nothing of the topic is new, the position is the same as before, and Spark starts no batch.
          Opening claims nothing; a directory that is not there is not made.
+SERVED   Positions are found where the log is: in this process (LogPositions), or by its server, which does the same.
 NOT HERE Which bytes lie between two positions: source_pieces.py.  How they are read: source_reader.py.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Protocol, Self, cast
 
 from headwater.clock import SystemClock, system_entropy
 from headwater.errors import Conflict, Forgotten, InvalidRequest
 from headwater.frames.bodies import GapReason, unpack_gap
 from headwater.frames.frame import Kind
 from headwater.ids import Lsn
-from headwater.lake.source import EngineSource
+from headwater.lake.elsewhere import ServedLog, is_elsewhere, open_elsewhere
+from headwater.lake.engine_log import EngineLog
+from headwater.lake.ledger import LakeLedger, Ledger
+from headwater.lake.source import OpenLog
 from headwater.metadata.operations import TopicRecord
 from headwater.settings import Settings
 from headwater.spark.source_options import (
@@ -36,9 +34,11 @@ from headwater.spark.source_options import (
     Offsets,
     Where,
 )
-from headwater.spark.source_pieces import Piece, TopicPieces
+from headwater.spark.source_pieces import Piece, PiecesSource, TopicPieces
+from headwater.spark.source_position import Position, Positions
 from headwater.storage.places import open_files
 from headwater.topics.engine import Engine
+from headwater.topics.retention import NOTHING_LANDED
 
 logger = logging.getLogger("headwater.spark")
 
@@ -46,81 +46,16 @@ _PARTS_OF_A_TRIGGER = 8
 """A limit for a trigger is filled in steps of this part of it."""
 
 
-@dataclass(frozen=True)
-class Position:
-    """How far a topic was read."""
+class LogPositions:
+    """Positions in a log that an engine has open."""
 
-    topic_id: str
-    lsn: int
-    """Everything at or below it was read, as far as the offsets do not say otherwise."""
-    offsets: Mapping[int, int]
-    """By partition, the offset that comes next; a partition that is not named begins at 0."""
+    def __init__(self, engine: Engine, source: PiecesSource, number: int) -> None:
+        self._engine = engine
+        self._source = source
+        self._number = number
 
-    def to_json(self) -> dict[str, Any]:
-        """As a stream's checkpoint holds it."""
-        offsets = {str(partition): offset for partition, offset in sorted(self.offsets.items())}
-        return {"topic": self.topic_id, "lsn": self.lsn, "offsets": offsets}
-
-
-def position_from_json(value: Mapping[str, Any]) -> Position:
-    try:
-        offsets = {int(partition): int(offset) for partition, offset in value["offsets"].items()}
-        return Position(str(value["topic"]), int(value["lsn"]), offsets)
-    except (KeyError, ValueError, AttributeError, TypeError) as error:
-        raise InvalidRequest(
-            "the stream's checkpoint was not written by this source", offset=str(value)[:200]
-        ) from error
-
-
-class OpenTopic:
-    """A topic of an open log.  Close it, or use it in a `with`."""
-
-    def __init__(self, directory: str, name: str) -> None:
-        files = open_files(directory)
-        if not files.list("journal"):
-            raise InvalidRequest(f"there is no log in {directory}", uri=directory)
-        self._engine = Engine(
-            files, directory=directory, settings=Settings(), clock=SystemClock(), entropy=system_entropy
-        )
-        self._name = name
-        try:
-            self._number = self._engine.topic(name).number
-        except BaseException:
-            self._engine.close()
-            raise
-        self._source = EngineSource(self._engine, directory)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._engine.close()
-
-    @property
-    def engine(self) -> Engine:
-        return self._engine
-
-    @property
-    def record(self) -> TopicRecord:
-        """The topic as it is now; UnknownTopic where it was deleted."""
-        return self._engine.topic_numbered(self._number)
-
-    # Positions -----------------------------------------------------------------------------------
-
-    def start(self, where: Where) -> Position:
-        """The place from which on rows are wanted."""
-        return self._position(where, ending=False)
-
-    def end(self, where: Where) -> Position:
-        """The place before which they are."""
-        return self._position(where, ending=True)
-
-    def _position(self, where: Where, *, ending: bool) -> Position:
+    def position(self, where: Where, *, ending: bool) -> Position:
+        """The place from which on rows are wanted; `ending`: before which."""
         if where == LATEST:
             return self.latest()
         if where == EARLIEST:
@@ -170,13 +105,15 @@ class OpenTopic:
         missing = sorted(set(latest.offsets) - set(given))
         if missing:
             raise InvalidRequest(
-                f"{option} says nothing of partition {missing[0]}: name all {len(latest.offsets)} of {self._name!r}; "
-                f"{EARLIEST_OFFSET} is earliest, {LATEST_OFFSET} latest",
+                f"{option} says nothing of partition {missing[0]}: name all {len(latest.offsets)} of "
+                f"{self.record.name!r}; {EARLIEST_OFFSET} is earliest, {LATEST_OFFSET} latest",
                 partitions=missing,
             )
         unknown = sorted(set(given) - set(latest.offsets))
         if unknown:
-            raise InvalidRequest(f"{self._name!r} has no partition {unknown[0]}", option=option, partition=unknown[0])
+            raise InvalidRequest(
+                f"{self.record.name!r} has no partition {unknown[0]}", option=option, partition=unknown[0]
+            )
         named = {EARLIEST_OFFSET: earliest.offsets, LATEST_OFFSET: latest.offsets}
         return {each: named[offset][each] if offset in named else offset for each, offset in given.items()}
 
@@ -201,7 +138,6 @@ class OpenTopic:
 
     def after(self, position: Position, bytes_max: int | None) -> Position:
         """The latest position, or one that is about `bytes_max` bytes after the given one and at the end of a write."""
-        self.check(position)
         latest = self.latest()
         if not any(latest.offsets[each] > position.offsets.get(each, 0) for each in latest.offsets):
             return position
@@ -227,41 +163,37 @@ class OpenTopic:
         header = frame.header
         return int(header.lsn) + header.write_count - 1 - header.write_index
 
-    def check(self, position: Position) -> None:
-        """A position of another topic that had this name before is of no use."""
-        if position.topic_id != self._topic_id:
-            raise Conflict(
-                f"{self._name!r} was deleted and created again since this stream began: begin it with a new checkpoint",
-                topic=self._name,
-                was=position.topic_id,
-                now=self._topic_id,
-            )
+    @property
+    def record(self) -> TopicRecord:
+        """The topic as it is now; UnknownTopic where it was deleted."""
+        return self._engine.topic_numbered(self._number)
 
     @property
     def _topic_id(self) -> str:
         return self.record.topic_id.hex()
 
+    @property
+    def _pieces(self) -> TopicPieces:
+        return TopicPieces(self._source, self.record)
+
     # What is gone --------------------------------------------------------------------------------
 
-    def check_not_forgotten(self, start: Position, *, fail: bool) -> None:
-        """Raise Forgotten where rows after this position are not in the log any more; or say so, and go on."""
+    def forgotten(self, start: Position) -> Iterator[Forgotten]:
+        """Where rows after this position are not in the log any more, what is to be said of each partition."""
         latest = self.latest()
         for partition in latest.offsets:
             wanted = start.offsets.get(partition, 0)
             first = self._first_held(partition, latest)
             if wanted >= first or not self._was_forgotten(partition, start.lsn, wanted):
                 continue
-            lost = Forgotten(
-                f"the log has forgotten rows of {self._name!r} that this query has not read: read them from the table, "
-                "or say failOnDataLoss=false to go on without them",
+            yield Forgotten(
+                f"the log has forgotten rows of {self.record.name!r} that this query has not read: read them from the "
+                "table, or say failOnDataLoss=false to go on without them",
                 partition=partition,
                 offset=wanted,
                 first_offset=first,
                 table=self.record.table or "none",
             )
-            if fail:
-                raise lost
-            logger.warning("%s", lost)
 
     def _was_forgotten(self, partition: int, lsn: int, offset: int) -> bool:
         """Of offsets that are not there: were they let go of?  What was compacted is not lost, because a later row of
@@ -285,11 +217,114 @@ class OpenTopic:
         first = self._engine.shard.log.first_offset(self._number, partition)
         return latest.offsets[partition] if first is None else first
 
+
+class _OpenedElsewhere(ServedLog, Protocol):
+    """A log behind a server."""
+
+    def positions(self, topic: str) -> Positions:
+        """Where rows of the topic of this name begin and end; UnknownTopic."""
+        ...
+
+
+class _OpenedHere:
+    """A log that this process opens itself."""
+
+    def __init__(self, directory: str) -> None:
+        files = open_files(directory)
+        if not files.list("journal"):
+            raise InvalidRequest(f"there is no log in {directory}", uri=directory)
+        clock, entropy = SystemClock(), system_entropy
+        self._engine = Engine(files, directory=directory, settings=Settings(), clock=clock, entropy=entropy)
+        self.log = EngineLog(
+            self._engine, directory, files=files, clock=clock, entropy=entropy, landings=NOTHING_LANDED
+        )
+        self.ledger = Ledger(files, clock=clock, entropy=entropy)
+
+    def positions(self, topic: str) -> LogPositions:
+        return LogPositions(self._engine, self.log, self._engine.topic(topic).number)
+
+    def close(self) -> None:
+        self.log.close()
+        self.ledger.close()
+        self._engine.close()
+
+
+class OpenTopic:
+    """A topic of an open log.  Close it, or use it in a `with`."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._name = name
+        opened: _OpenedElsewhere | _OpenedHere
+        opened = (
+            cast(_OpenedElsewhere, open_elsewhere(directory)) if is_elsewhere(directory) else _OpenedHere(directory)
+        )
+        self._close = opened.close
+        self.log: OpenLog = opened if not isinstance(opened, _OpenedHere) else opened.log
+        """As the lake asks it."""
+        self.ledger: LakeLedger = opened.ledger
+        try:
+            self._positions: Positions = opened.positions(name)
+        except BaseException:
+            opened.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._close()
+
+    @property
+    def record(self) -> TopicRecord:
+        """The topic as it is now; UnknownTopic where it was deleted."""
+        return self._positions.record
+
+    # Positions -----------------------------------------------------------------------------------
+
+    def start(self, where: Where) -> Position:
+        """The place from which on rows are wanted."""
+        return self._positions.position(where, ending=False)
+
+    def end(self, where: Where) -> Position:
+        """The place before which they are."""
+        return self._positions.position(where, ending=True)
+
+    def latest(self) -> Position:
+        return self.end(LATEST)
+
+    def after(self, position: Position, bytes_max: int | None) -> Position:
+        """The latest position, or one that is about `bytes_max` bytes after the given one and at the end of a write."""
+        self.check(position)
+        return self._positions.after(position, bytes_max)
+
+    def check(self, position: Position) -> None:
+        """A position of another topic that had this name before is of no use."""
+        now = self.record.topic_id.hex()
+        if position.topic_id != now:
+            raise Conflict(
+                f"{self._name!r} was deleted and created again since this stream began: begin it with a new checkpoint",
+                topic=self._name,
+                was=position.topic_id,
+                now=now,
+            )
+
+    def check_not_forgotten(self, start: Position, *, fail: bool) -> None:
+        """Raise Forgotten where rows after this position are not in the log any more; or say so, and go on."""
+        for lost in self._positions.forgotten(start):
+            if fail:
+                raise lost
+            logger.warning("%s", lost)
+
     # Pieces --------------------------------------------------------------------------------------
 
     @property
     def _pieces(self) -> TopicPieces:
-        return TopicPieces(self._source, self.record)
+        return TopicPieces(self.log, self.record)
 
     def pieces(self, start: Position, end: Position, *, partitions_min: int | None) -> list[tuple[Piece, ...]]:
         """What is to be read from one position to another: the pieces of each Spark partition, in order."""
@@ -299,7 +334,8 @@ class OpenTopic:
     def again(self, piece: Piece) -> list[Piece]:
         """The same rows where they lie now: a rewrite has put another file into the place of the one that was named."""
         topic = piece.topic
-        if self._first_lsn() > topic.lsn_from + 1:
+        segments = self.log.segments()
+        if segments and segments[0].first_lsn > topic.lsn_from + 1:
             raise Forgotten(
                 f"the log has forgotten rows of {self._name!r} while they were being read: read them from the table",
                 lsn=topic.lsn_from + 1,

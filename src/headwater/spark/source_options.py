@@ -1,7 +1,10 @@
 """The options of `format("headwater")`, checked and in their own types.
 
-    uri                   the data directory, on a disk that the driver and the workers reach, or s3://bucket/prefix
+    uri                   the data directory, on a disk that the driver and the workers reach, or s3://bucket/prefix, or
+                          a server: hws://host:port
     topic                 the topic's name
+    tokenFile             of a server: the file with the token; caFile, certFile and keyFile likewise.  Each is a path
+                          on the driver and on every worker
     read                  "log", the default: rows that the log holds.  "view": table and tail as one
     asOf                  of a view: a cut's token, a time (ISO 8601 with a zone), or an LSN: 7, lsn:7; without it now
     catalog               of a view: a name of pyiceberg's configuration, or its properties as JSON; without it the
@@ -30,9 +33,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from headwater.errors import InvalidRequest
+from headwater.lake.elsewhere import is_elsewhere
 from headwater.storage.places import is_bucket
 from headwater.topics.positions import Lsn, time_us_of
 
@@ -40,9 +44,12 @@ EARLIEST, LATEST = "earliest", "latest"
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
 """What Kafka's JSON has in the place of an offset."""
 
+_OF_A_SERVER = {"tokenFile": "token_file", "caFile": "ca_file", "certFile": "cert_file", "keyFile": "key_file"}
+"""As the address names them (protocol/address.py)."""
 _KNOWN = (
     "uri",
     "topic",
+    *_OF_A_SERVER,
     "read",
     "asOf",
     "catalog",
@@ -57,8 +64,8 @@ _KNOWN = (
     "maxBytesPerTrigger",
     "failOnDataLoss",
 )
-_NOT_YET = {
-    "tokenfile": "tokenFile comes with the server: today `uri` is a directory",
+_NEVER = {
+    "token": "a token is no option, because plans and the UI show those: put it into a file, and name it by tokenFile",
 }
 _OF_A_VIEW = ("asOf", "catalog")
 _OF_THE_LOG = (
@@ -89,7 +96,7 @@ Where = str | Offsets | AtTime
 @dataclass(frozen=True)
 class SourceOptions:
     directory: str
-    """Absolute: workers are started elsewhere."""
+    """Absolute, because workers are started elsewhere; or a url."""
     topic: str
     start: Where = EARLIEST
     end: Where = LATEST
@@ -123,7 +130,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     columns = options.get("columns")
     where = options.get("where")
     return SourceOptions(
-        directory=_directory(_needed(options, "uri")),
+        directory=_place_of(_needed(options, "uri"), options),
         topic=_needed(options, "topic"),
         start=_place(options, "starting", EARLIEST),
         end=_place(options, "ending", LATEST),
@@ -173,8 +180,8 @@ def _catalog(text: str) -> str | Mapping[str, Any] | None:
 def _check_names(given: Mapping[str, str]) -> None:
     known = {name.lower() for name in _KNOWN}
     for name in given:
-        if name.lower() in _NOT_YET:
-            raise InvalidRequest(_NOT_YET[name.lower()], option=name)
+        if name.lower() in _NEVER:
+            raise InvalidRequest(_NEVER[name.lower()], option=name)
         if name.lower() == "path":
             raise InvalidRequest('load() takes no path: .option("uri", ...).option("topic", ...).load()', option=name)
         if name.lower() not in known:
@@ -188,6 +195,19 @@ def _needed(options: Mapping[str, str], name: str) -> str:
     return value
 
 
+def _place_of(uri: str, options: Mapping[str, str]) -> str:
+    """A directory, a bucket, or the address of a server with the files that it is asked with."""
+    files = {known: options[name.lower()] for name, known in _OF_A_SERVER.items() if options.get(name.lower())}
+    if is_elsewhere(uri):
+        for known, path in files.items():
+            uri += f"{'&' if '?' in uri else '?'}{known}={quote(path)}"
+        return uri
+    for name in _OF_A_SERVER:
+        if name.lower() in options:
+            raise InvalidRequest(f"{name} is for a server, and {uri!r} is none", option=name)
+    return _directory(uri)
+
+
 def _directory(uri: str) -> str:
     if uri.startswith("file:"):
         parts = urlsplit(uri)
@@ -196,7 +216,7 @@ def _directory(uri: str) -> str:
         uri = unquote(parts.path)
     elif is_bucket(uri):
         if not uri.startswith("s3://"):
-            raise InvalidRequest(f"{uri!r} is neither a directory nor s3://bucket/prefix", uri=uri)
+            raise InvalidRequest(f"{uri!r} is neither a directory nor s3://bucket/prefix nor hws://host:port", uri=uri)
         return uri
     return str(Path(uri).expanduser().absolute())
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from headwater.lake.plan import PlannedRange, plan_landing
-from headwater.lake.source import EngineSource
+from headwater.lake.source import LogSource
 from headwater.lake.work import LandWork, TopicWork
 from headwater.metadata.operations import TopicRecord
 
@@ -33,19 +34,24 @@ class Piece:
     high: Mapping[int, int] = field(default_factory=dict)
     """By partition, the first offset that is not wanted any more; a partition that is not named has none."""
 
+    bytes: int = 0
+    """About how many there are to read."""
+
     @property
     def topic(self) -> TopicWork:
         return self.work.topics[0]
 
-    @property
-    def bytes(self) -> int:
-        return sum(end - start for start, end in self.work.runs)
+
+class PiecesSource(LogSource, Protocol):
+    def bytes_of(self, planned: PlannedRange) -> int:
+        """About how many bytes a planned range is."""
+        ...
 
 
 class TopicPieces:
     """Where the rows of a topic lie in an open log."""
 
-    def __init__(self, source: EngineSource, topic: TopicRecord) -> None:
+    def __init__(self, source: PiecesSource, topic: TopicRecord) -> None:
         self._source = source
         self._topic = topic
 
@@ -64,8 +70,8 @@ class TopicPieces:
         size = PIECE_BYTES
         if partitions_min is not None:
             size = max(min(size, sum(each.bytes for each in planned) // partitions_min), 1)
-        works = (self._work(part) for each in planned for part in self._cut(each, size))
-        found = (Piece(work, low or {}, high or {}) for work in works if work is not None)
+        works = ((self._work(part), self.bytes_of(part)) for each in planned for part in self._cut(each, size))
+        found = (Piece(work, low or {}, high or {}, length) for work, length in works if work is not None)
         return list(_together(found, size))
 
     def again(self, piece: Piece) -> list[Piece]:
@@ -79,8 +85,7 @@ class TopicPieces:
             yield from self._cut(planned, size)
 
     def bytes_of(self, planned: PlannedRange) -> int:
-        found = self._source.runs(planned, _NO_LIMIT)
-        return sum(end - start for _, runs, _ in found for start, end in runs)
+        return self._source.bytes_of(planned)
 
     def _planned(self, lsn_from: int, lsn_to: int) -> Iterator[PlannedRange]:
         if lsn_to <= lsn_from:

@@ -22,8 +22,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from headwater.errors import Halted
-from headwater.spark.source_log import OpenTopic, Position, position_from_json
+from headwater.spark.source_log import OpenTopic
 from headwater.spark.source_options import SourceOptions
+from headwater.spark.source_position import Position, position_from_json
 from headwater.spark.source_reader import TopicPartition, read_partition, shape_of
 
 

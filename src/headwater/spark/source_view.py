@@ -36,7 +36,6 @@ from headwater.spark.source_log import OpenTopic
 from headwater.spark.source_options import SourceOptions
 from headwater.spark.source_pieces import Piece, TopicPieces
 from headwater.spark.source_rows import Shape, as_asked, read_piece
-from headwater.storage.places import open_files
 from headwater.topics.schema import unpack_schema
 
 FILES_BYTES = 64 * 1024 * 1024
@@ -131,13 +130,14 @@ class ViewReader(DataSourceReader):
         options = self._options
         with OpenTopic(options.directory, options.topic) as topic:
             lake = Lake(
-                open_files(options.directory),
+                None,
                 options.directory,
                 clock=SystemClock(),
                 entropy=system_entropy,
                 catalog=options.catalog,
+                ledger=topic.ledger,
             )
-            views = Views(lake, topic.engine, options.directory)
+            views = Views(lake, topic.log)
             try:
                 with views.scan(topic.record, self._schema.names, options.where, options.as_of) as scan:
                     return list(_partitions(scan, to_arrow_schema(self._schema)))

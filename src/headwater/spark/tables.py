@@ -14,6 +14,7 @@ from typing import Any
 from headwater.errors import InvalidRequest
 from headwater.lake.landing import Lake
 from headwater.lake.maintenance import MaintenanceReport
+from headwater.lake.source import OpenLog
 from headwater.lake.state_table import MergeMode
 from headwater.lake.upkeep import UpkeepSettings
 from headwater.metadata.operations import TopicRecord
@@ -47,9 +48,11 @@ def merge_tables(
     )
 
 
-def keep_tables(spark: Any, lake: Lake, topics: Iterable[TopicRecord], settings: UpkeepSettings) -> MaintenanceReport:
+def keep_tables(
+    spark: Any, lake: Lake, log: OpenLog, topics: Iterable[TopicRecord], settings: UpkeepSettings
+) -> MaintenanceReport:
     """Compaction if there is a session, and all else."""
     catalog = check_session(spark, lake.place, lake.spark_catalog) if spark is not None else ""
     return maintain(
-        spark, catalog, lake.place, topics, lake.ledger, lake.clock, lake.entropy, settings, pinned=lake.pinned
+        spark, catalog, lake.place, topics, lake.ledger, lake.clock, lake.entropy, settings, pinned=log.pinned
     )

@@ -15,11 +15,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 from weakref import WeakSet
 
 from headwater.errors import Closed
@@ -408,3 +410,55 @@ def _is_still_named(fd: int, path: str) -> bool:
         return os.path.samestat(os.fstat(fd), os.stat(path))
     except FileNotFoundError:
         return False
+
+
+class Space(NamedTuple):
+    """What the file system of a directory has."""
+
+    free_bytes: int
+    """For whoever is not root."""
+    size_bytes: int
+
+
+def space_of(directory: str) -> Space:
+    """The space of the file system in which this directory is."""
+    found = os.statvfs(directory)
+    return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+
+def file_system_of(directory: str) -> str:
+    """The kind of the file system in which this directory is ("ext4", "nfs4", "tmpfs"); "" where nothing says so."""
+    path = os.path.realpath(directory)
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return ""  # not a Linux
+    found = ("", "")
+    for line in lines:
+        mounted, _, rest = line.partition(" - ")
+        place = mounted.split(" ")[4].replace("\\040", " ")
+        # The last of two mounts at one place lies over the first.
+        if os.path.commonpath([place, path]) == place and len(place) >= len(found[0]):
+            found = (place, rest.split(" ")[0])
+    return found[1]
+
+
+def mode_of(path: str) -> int:
+    """Who may do what with it, as `chmod` says it."""
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def may_write(directory: str) -> bool:
+    """May this user make files there?"""
+    return os.access(directory, os.W_OK | os.X_OK)
+
+
+def new_temporary_directory(beginning: str) -> str:
+    """A new directory for a while, where the system keeps such; whoever asks for it removes it."""
+    return tempfile.mkdtemp(prefix=beginning)
+
+
+def remove_directory(path: str) -> None:
+    """A directory and all that is in it; what somebody else removes meanwhile is no error."""
+    shutil.rmtree(path, ignore_errors=True)

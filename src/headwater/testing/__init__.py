@@ -66,4 +66,5 @@ class CrashableLog:
         return self.log
 
     def close(self) -> None:
+        """Close the log, as a program that ends well does."""
         self.log.close()

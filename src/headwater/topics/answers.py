@@ -34,6 +34,14 @@ class Appended:
     duplicate: bool = False
     """The request had been applied before; this is its first answer."""
 
+    def __repr__(self) -> str:
+        """As a prompt shows it: a time in ISO 8601, a range of offsets by its first and its last."""
+        offsets = ", ".join(f"{partition}: {each.first}..{each.next - 1}" for partition, each in self.offsets.items())
+        facts = [f"rows={self.rows}", f"first_lsn={self.first_lsn}", f"lsn={self.lsn}", f"offsets={{{offsets}}}"]
+        rare = [f"rejected={self.rejected}"] * bool(self.rejected) + ["duplicate=True"] * self.duplicate
+        told = ", ".join([f"topic={self.topic!r}", *facts, f"time={self.time.isoformat()}", *rare])
+        return f"Appended({told})"
+
 
 @dataclass(frozen=True)
 class CommittedTransaction:

@@ -28,8 +28,9 @@ from headwater.settings import Settings
 from headwater.topics.batches import encode_batch
 from headwater.topics.names import whole_number
 from headwater.topics.partitioning import partition_ids, split_by_partition
-from headwater.topics.plain_rows import PlainCheck, PlainRow
+from headwater.topics.plain_rows import PlainRow
 from headwater.topics.positions import check_partition
+from headwater.topics.readers import RowReaders
 from headwater.topics.requests import (
     MESSAGE_BYTES,
     GroupOffset,
@@ -44,8 +45,6 @@ from headwater.topics.requests import (
     row_too_large,
     size_of,
 )
-from headwater.topics.rows import RowReader
-from headwater.topics.schema import unpack_schema
 
 _STICKY_ROWS = 1_024
 _KEY_BYTES_MAX = 255
@@ -70,8 +69,7 @@ class Preparation:
     def __init__(self, settings: Settings, rejected_topic: RejectedTopic) -> None:
         self._settings = settings
         self._rejected_topic = rejected_topic
-        self._readers: dict[tuple[int, int, bool], RowReader] = {}
-        self._checks: dict[tuple[int, int], PlainCheck] = {}
+        self._readers = RowReaders()
         self._sticky: dict[int, tuple[int, int]] = {}
         self._moving = threading.Lock()
 
@@ -83,7 +81,7 @@ class Preparation:
             raise InvalidRequest(f"rejected is 'refuse' or 'keep', not {rejected!r}")
         if partition is not None:
             partition = whole_number(partition, "partition")
-        accepted = self._reader(topic).read(rows, keep_rejected=rejected == "keep")
+        accepted = self._readers.reader(topic).read(rows, keep_rejected=rejected == "keep")
         if accepted.refused and rejected == "refuse":
             raise RowsRefused(topic.name, accepted.refused, accepted.rows, accepted.refused_count)
         self._check_row_sizes(topic, accepted.batch)
@@ -128,25 +126,21 @@ class Preparation:
         """One row that will surely fit, and about how many bytes it takes."""
         if type(rows) is not dict or (topic.key and topic.partitions > 1):
             return None
-        version = (topic.number, len(topic.schemas))
-        check = self._checks.get(version)
-        if check is None:
-            check = self._checks[version] = PlainCheck(self._reader(topic).schema)
-        size = check.size_of(rows)
+        size = self._readers.check(topic).size_of(rows)
         if size is None or size >= min(self._settings.join_bytes_max, self._settings.frame_bytes_max // 2):
             return None
         if partition is not None:
             partition = whole_number(partition, "partition")
-        return PlainRow(topic, self._partition_of(topic, partition, 1), dict(rows), self._reader(topic)), size
+        return PlainRow(topic, self._partition_of(topic, partition, 1), dict(rows), self._readers.reader(topic)), size
 
     def keys(self, topic: TopicRecord, keys: object) -> Prepared:
         """Keys to delete: each becomes a row with its key, and nulls."""
         if not topic.key:
             raise InvalidRequest(f"{topic.name!r} has no key, so there is nothing to delete by", topic=topic.name)
-        accepted = self._reader(topic, keys_only=True).read(_rows_of_keys(topic, keys))
+        accepted = self._readers.reader(topic, keys_only=True).read(rows_of_keys(topic, keys))
         if accepted.refused:
             raise RowsRefused(topic.name, accepted.refused, accepted.rows, accepted.refused_count)
-        schema = self._reader(topic).schema
+        schema = self._readers.reader(topic).schema
         count = accepted.batch.num_rows
         columns = [
             accepted.batch.column(each.name) if each.name in topic.key else pa.nulls(count, each.type)
@@ -171,16 +165,6 @@ class Preparation:
                 pending += [(first + half, piece.slice(half)), (first, piece.slice(0, half))]
             elif encode_batch(piece).nbytes > limit:
                 raise row_too_large(topic.name, first, piece.nbytes, limit)
-
-    def _reader(self, topic: TopicRecord, *, keys_only: bool = False) -> RowReader:
-        version = (topic.number, len(topic.schemas), keys_only)
-        reader = self._readers.get(version)
-        if reader is None:
-            schema = unpack_schema(topic.schemas[-1])
-            if keys_only:
-                schema = pa.schema([schema.field(name) for name in topic.key])
-            reader = self._readers[version] = RowReader(schema)
-        return reader
 
     def _place(
         self, topic: TopicRecord, batch: pa.RecordBatch, partition: int | None, *, tombstones: bool
@@ -286,7 +270,7 @@ def expected_offset(topic: TopicRecord, rows: Sequence[PartitionRows], offset: i
     return {partitions.pop(): offset}
 
 
-def _rows_of_keys(topic: TopicRecord, keys: object) -> object:
+def rows_of_keys(topic: TopicRecord, keys: object) -> object:
     """Keys may be given bare where the key is one column: `delete(42)`, `delete(["a", "b"])`."""
     if len(topic.key) != 1:
         return keys

@@ -19,15 +19,16 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
 import pyarrow as pa
 
+from headwater.clock import Clock
 from headwater.errors import Closed, Fenced, Forgotten, InvalidRequest
-from headwater.topics.groups import Generation, GroupCoordinator, Lease
+from headwater.topics.groups import Generation, Lease
 from headwater.topics.reading import OlderPart
 
 logger = logging.getLogger("headwater.topics")
@@ -37,11 +38,29 @@ RENEW_S_MAX = 1.0
 """A consumer that waits for rows looks this often whether others have come, and sooner if leases are short."""
 
 
+class Coordinator(Protocol):
+    """Who of a group reads which partition: groups.GroupCoordinator, or whoever asks it for us."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def lease_s(self) -> float: ...
+
+    def join(self, group: str, topic_number: int, partitions: int) -> str: ...
+
+    def poll(
+        self, group: str, topic_number: int, member: str, partitions: int, busy: Collection[int] = ()
+    ) -> tuple[Lease, ...]: ...
+
+    def leave(self, group: str, topic_number: int, member: str) -> None: ...
+
+
 class GroupEngine(Protocol):
     """What a consumer needs from whoever owns the log."""
 
     @property
-    def coordinator(self) -> GroupCoordinator: ...
+    def coordinator(self) -> Coordinator: ...
 
     def partitions_of(self, topic_number: int) -> int:
         """How many partitions the topic has now; UnknownTopic if it was deleted."""
@@ -385,6 +404,7 @@ class Consumer:
         return lags
 
     def total_lag(self) -> int:
+        """How many rows this member has not read yet, over its partitions."""
         return sum(self.lag().values())
 
     def __repr__(self) -> str:

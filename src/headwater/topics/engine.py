@@ -40,6 +40,7 @@ from headwater.settings import Settings
 from headwater.storage.files import Files
 from headwater.topics.answers import Appended, CommittedTransaction, OffsetRange, SourcePosition
 from headwater.topics.appending import OnRejected, Preparation, Prepared, expected_offset
+from headwater.topics.checked_appends import append_checked_future
 from headwater.topics.cleanup import Cleanup, CleanupReport
 from headwater.topics.compaction import CompactionReport, check_compactable
 from headwater.topics.consumer import Consumer
@@ -101,13 +102,13 @@ class Engine:
         self._owning = threading.RLock()
         self._changing = threading.RLock()
         self._pid = os.getpid()
-        self._directory = directory
+        self.directory = directory
         self._files = files
         self.coordinator = GroupCoordinator(clock, settings.lease_s, self._epoch)
         self.journal: Journal
         self.shard: Shard = open_recovered(self._open_journal, self._use_journal, self._open_shard)
         self.pins = Pins(files, entropy=entropy)
-        self._preparation = Preparation(settings, self._rejected_topic)
+        self.preparation = Preparation(settings, self.rejected_topic)
         self._cleanup: Cleanup | None = None
         self._upkeep: Upkeep | None = None
         self._rolls_seen = 0
@@ -178,7 +179,7 @@ class Engine:
             try:
                 claim_both(self.journal, self.shard)
             except LogLocked as error:
-                raise locked_elsewhere(error, self._directory) from error
+                raise locked_elsewhere(error, self.directory) from error
             if not self._claimed:
                 self._claimed = True
                 self._begin_upkeep()
@@ -247,7 +248,7 @@ class Engine:
                 landed_lsn=landed_lsn,
             )
 
-    def _rejected_topic(self, topic: TopicRecord) -> TopicRecord:
+    def rejected_topic(self, topic: TopicRecord) -> TopicRecord:
         name = rejected_name(topic.name)
         # Asked for with its schema each time: a topic of this name may be somebody's own.
         return self.create_topics([NewTopic(name, REJECTED_SCHEMA)])[0]
@@ -266,34 +267,34 @@ class Engine:
     ) -> Appended:
         """Append rows; upsert them where the topic is keyed."""
         topic = self.topic_numbered(number)
-        request = self._preparation.row_request(
+        request = self.preparation.row_request(
             topic, rows, partition=partition, rejected=rejected, expect_offset=expect_offset, identity=identity
         )
         if request is None:
-            prepared = self._preparation.rows(topic, rows, partition=partition, rejected=rejected)
+            prepared = self.preparation.rows(topic, rows, partition=partition, rejected=rejected)
             return self._append(topic, prepared, expect_offset, identity)
         return self._told(topic, request, identity)
 
     def delete_keys(self, number: int, keys: object, *, identity: Identity | None = None) -> Appended:
         topic = self.topic_numbered(number)
-        return self._append(topic, self._preparation.keys(topic, keys), None, identity)
+        return self._append(topic, self.preparation.keys(topic, keys), None, identity)
 
     def _append(
         self, topic: TopicRecord, prepared: Prepared, expect_offset: int | None, identity: Identity | None
     ) -> Appended:
         if not prepared.rows:
-            return self._nothing_appended(topic)
+            return self.nothing_appended(topic)
         expected = None if expect_offset is None else expected_offset(topic, prepared.rows, expect_offset)
-        request = self._preparation.request(prepared.rows, identity=identity, expected=expected)
+        request = self.preparation.request(prepared.rows, identity=identity, expected=expected)
         return self._told(topic, request, identity)
 
     def _told(self, topic: TopicRecord, request: TopicRequest, identity: Identity | None) -> Appended:
         told: Told = self._submit(request)
         if told.duplicate and identity is not None and identity.producer_id:
-            self._check_was_for(topic, told)
+            self.check_was_for(topic, told)
         return appended(topic, told)
 
-    def _check_was_for(self, topic: TopicRecord, told: Told) -> None:
+    def check_was_for(self, topic: TopicRecord, told: Told) -> None:
         """A producer's number was used before: for rows of this topic, or of what keeps its rejected ones."""
         kept = self.metadata().topic_named(topic.name + REJECTED_SUFFIX)
         own = (topic.number, kept.number if kept is not None else 0)
@@ -318,7 +319,7 @@ class Engine:
         topic = self.topic_numbered(number)
         future: Future[Appended] = Future()
         future.set_running_or_notify_cancel()
-        request = self._preparation.row_request(
+        request = self.preparation.row_request(
             topic,
             rows,
             partition=partition,
@@ -329,22 +330,29 @@ class Engine:
             told_as=lambda told: appended(topic, told),
         )
         if request is None:
-            prepared = self._preparation.rows(topic, rows, partition=partition, rejected=rejected)
+            prepared = self.preparation.rows(topic, rows, partition=partition, rejected=rejected)
             if not prepared.rows:
-                future.set_result(self._nothing_appended(topic))
+                future.set_result(self.nothing_appended(topic))
                 return future
             expected = None if expect_offset is None else expected_offset(topic, prepared.rows, expect_offset)
-            request = self._preparation.request(
+            request = self.preparation.request(
                 prepared.rows,
                 identity=identity,
                 expected=expected,
                 future=future,
                 told_as=lambda told: appended(topic, told),
             )
+        self.submit_future(request)
+        return future
+
+    def append_checked_future(self, number: int, batch: pa.RecordBatch, **how: Any) -> Future[Appended]:
+        """Rows that came over a wire; see checked_appends.py."""
+        return append_checked_future(self, self.topic_numbered(number), batch, **how)
+
+    def submit_future(self, request: TopicRequest) -> None:
         self.claim()
         self._keep_up()
         self.shard.log.submit_future(request)
-        return future
 
     def _submit(self, request: TopicRequest) -> Any:
         self.claim()
@@ -363,7 +371,7 @@ class Engine:
             if self._upkeep is not None:
                 self._upkeep.wake()
 
-    def _nothing_appended(self, topic: TopicRecord) -> Appended:
+    def nothing_appended(self, topic: TopicRecord) -> Appended:
         """No row, no write: the answer says where the log is."""
         lsn = self.durable_lsn()
         return Appended(topic.name, 0, lsn + 1, lsn, {}, time_of(self.clock.now_us()))
@@ -374,10 +382,10 @@ class Engine:
         self, name: str, rows: object, *, partition: int | None = None, rejected: OnRejected = "refuse"
     ) -> Prepared:
         """Rows for a transaction: they are checked now, and written when it commits."""
-        return self._preparation.rows(self.topic(name), rows, partition=partition, rejected=rejected)
+        return self.preparation.rows(self.topic(name), rows, partition=partition, rejected=rejected)
 
     def prepare_keys(self, name: str, keys: object) -> Prepared:
-        return self._preparation.keys(self.topic(name), keys)
+        return self.preparation.keys(self.topic(name), keys)
 
     def commit_transaction(
         self,
@@ -390,7 +398,7 @@ class Engine:
     ) -> tuple[CommittedTransaction, bool]:
         """One write: the rows, the groups' offsets and the sources' positions, or none of them, on condition that
         partitions have the next offsets that are expected.  Says too whether the producer's number was used."""
-        request = self._preparation.request(
+        request = self.preparation.request(
             rows, identity=identity, expected=expected, groups=groups, sources=sources, transaction=True
         )
         told: Told = self._submit(request)
@@ -473,7 +481,7 @@ class Engine:
     def commit_offsets(self, group: str, topic_number: int, offsets: Mapping[int, tuple[int, Generation]]) -> None:
         groups = group_offsets(group, topic_number, offsets)
         if groups:
-            self._submit(self._preparation.request([], groups=groups, transaction=True))
+            self._submit(self.preparation.request([], groups=groups, transaction=True))
 
     def first_offset(self, topic_number: int, partition: int) -> int:
         if self._older is not None and is_read_from_its_table(self.topic_numbered(topic_number)):

@@ -19,13 +19,13 @@ from headwater.topics.names import checked_name, whole_number
 from headwater.topics.requests import Identity
 
 if TYPE_CHECKING:
-    from headwater.topics.engine import Engine
+    from headwater.topics.verbs import Verbs
 
 
 class Producer:
     """One epoch of a producer; safe for threads, which take turns."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: Verbs, name: str) -> None:
         self._engine = engine
         self.name = checked_name(name, "producer")
         registered = engine.register_producer(name)
@@ -37,6 +37,7 @@ class Producer:
         """Held while a request is on its way: numbers are given out in the order in which requests are applied."""
 
     def identity(self, sequence: int | None, key: bytes = b"") -> Identity:
+        """What a request is remembered by: this producer, and the sequence number, or the next one."""
         number = self.next_sequence if sequence is None else whole_number(sequence, "a sequence number")
         if not 0 <= number < 1 << 63:
             raise InvalidRequest("a sequence number is at least 0, and below 2^63", sequence=number)

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _DIRECT_BYTES = 256 * 1024
 """A frame of at least this many bytes is a batch of its own."""
 _TOGETHER_BYTES = 4 * 1024 * 1024
+_GONE_LOOK_S = 0.5
+_COLUMNS_SHOWN = 12
 
 TopicNow = Callable[[], "TopicRecord | None"]
 """The topic as it is now; nothing where it was deleted."""
@@ -57,12 +59,15 @@ class Rows:
         return self._batches()
 
     def to_arrow(self) -> pa.Table:
+        """All of them, in memory, as one table of pyarrow's."""
         return pa.Table.from_batches(self, schema=self.schema)
 
     def to_pandas(self) -> pd.DataFrame:
+        """All of them, in memory; needs pandas."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
+        """All of them, in memory; needs polars."""
         import polars
 
         frame = polars.from_arrow(self.to_arrow())
@@ -70,7 +75,17 @@ class Rows:
         return frame
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        """All of them, in memory, a dict each.  InvalidRequest where a column holds what Python has not."""
+        table = self.to_arrow()
+        try:
+            rows: list[dict[str, Any]] = table.to_pylist()
+        except (OverflowError, ValueError) as error:
+            name = next((name for name in table.column_names if not _is_python(table.column(name))), "")
+            raise InvalidRequest(
+                f"the column {name!r} holds values that Python has not, as times beyond the year 9999 ({error}): take "
+                "to_arrow() or to_polars()",
+                column=name,
+            ) from error
         return rows
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -79,7 +94,20 @@ class Rows:
         return reader.__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        return f"Rows({', '.join(self.schema.names)})"
+        """Which columns they have.  No row is read for it."""
+        shown = [f"{column.name}: {column.type}" for column in list(self.schema)[:_COLUMNS_SHOWN]]
+        more = len(self.schema) - len(shown)
+        columns = ", ".join([*shown, f"and {more} more"] if more else shown)
+        return f"<{type(self).__name__} of {columns}; take them with to_arrow(), to_pandas(), to_polars(), to_pylist()>"
+
+
+def _is_python(column: pa.ChunkedArray) -> bool:
+    """Whether its values are Python's too."""
+    try:
+        column.to_pylist()
+    except (OverflowError, ValueError):
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -95,6 +123,12 @@ class Wanted:
     columns: Sequence[str] | None = None
     partition: int | None = None
     system_columns: bool = False
+    up_to_lsn: int | None = None
+    """Nothing behind this LSN, wherever the log has come to."""
+    gone: Callable[[], bool] | None = None
+    """Whether nobody reads any more: a follower looks now and then, and ends."""
+    wait: Callable[[int, int, float], bool] | None = None
+    """How a follower waits where many do: of which topic, beyond which LSN, how long; whether rows may have come."""
 
 
 def read_rows(log: FrameLog, topic_now: TopicNow, wanted: Wanted, older: OlderRows | None = None) -> Rows:
@@ -117,6 +151,8 @@ def read_rows(log: FrameLog, topic_now: TopicNow, wanted: Wanted, older: OlderRo
     last = None if wanted.follow else log.durable_lsn()
     if stop is not None and stop.offsets is None and not (wanted.follow and stop.time_us is not None):
         last = Lsn(stop.lsn - 1) if last is None else Lsn(min(last, stop.lsn - 1))
+    if wanted.up_to_lsn is not None:
+        last = Lsn(wanted.up_to_lsn) if last is None else Lsn(min(last, wanted.up_to_lsn))
     reading = _Reading(log, topic_now, topic.number, wanted, shape, start, stop, last, older)
     return Rows(shape.schema, reading.batches)
 
@@ -150,7 +186,7 @@ class _Reading:
         self._last = last
         self._seen: dict[int, int] = {}
         """By partition, the offset after the last frame that was met."""
-        self._ends = {} if wanted.follow else _next_offsets(log, topic_number, topic_now)
+        self._ends = {} if wanted.follow else _next_offsets(log, topic_number, topic_now, wanted.partition)
         """By partition, the offset after the last row that there was when the read was made."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -237,11 +273,27 @@ class _Reading:
             # Only waiting counts as idle, not what the caller does with its rows; other topics' rows do not end it.
             left_s = None if wanted.timeout_s is None else wanted.timeout_s - waited_s
             begun_s = clock.monotonic_s()
-            if not self._log.wait_beyond(last, left_s):
+            if not self._waited(last, left_s):
                 return
             waited_s += clock.monotonic_s() - begun_s
             if self._topic_now() is None:
                 raise UnknownTopic("the topic was deleted while it was read")
+
+    def _waited(self, last: Lsn, left_s: float | None) -> bool:
+        """Whether something came in this time, before whoever reads had gone."""
+        gone = self._wanted.gone
+        if gone is None:
+            return self._log.wait_beyond(last, left_s)
+        while not gone():
+            wait_s = _GONE_LOOK_S if left_s is None else min(left_s, _GONE_LOOK_S)
+            wait = self._wanted.wait
+            if self._log.wait_beyond(last, wait_s) if wait is None else wait(self._number, last, wait_s):
+                return True
+            if left_s is not None:
+                left_s -= wait_s
+                if left_s <= 0:
+                    return False
+        return False
 
     def _whole_from(self, lsn: int) -> int:
         """From which LSN on the log has all rows of the topic; this one where there is no table that could help."""
@@ -377,7 +429,8 @@ class _Reading:
             self._shape.learn(topic)
             if not self._shape.knows(header.schema_version):
                 raise MetadataBehindLog(
-                    "the log holds rows of a schema version that the journal does not know: the journal was put back",
+                    "the log holds rows of a schema version that the journal does not know: the journal was put back; "
+                    "put back the newer one, or run `headwater log rebuild DATA --to DIR`",
                     topic=topic.name,
                     version=header.schema_version,
                 )
@@ -387,11 +440,13 @@ class _Reading:
         return self._shape.give(header, rows) if rows.batch.num_rows else None
 
 
-def _next_offsets(log: FrameLog, topic_number: int, topic_now: TopicNow) -> dict[int, int]:
+def _next_offsets(log: FrameLog, topic_number: int, topic_now: TopicNow, only: int | None) -> dict[int, int]:
+    """Of one partition where one is read: a consumer's poll must not cost more the more partitions there are."""
     topic = topic_now()
     log.durable_lsn()
     count = topic.partitions if topic is not None else 0
-    return {partition: log.device.next_offset(topic_number, partition) for partition in range(count)}
+    wanted = range(count) if only is None else range(only, min(only + 1, count))
+    return {partition: log.device.next_offset(topic_number, partition) for partition in wanted}
 
 
 def _between(header: Header, rows: FrameRows, low: int, high: int) -> FrameRows:

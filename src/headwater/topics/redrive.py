@@ -30,13 +30,13 @@ import pyarrow.compute as pc
 from headwater.errors import InvalidRequest, OffsetMismatch, TooLarge
 from headwater.log.index import partition_key
 from headwater.metadata.operations import TopicRecord
-from headwater.topics.engine import Engine
 from headwater.topics.names import rejected_name, whole_number
 from headwater.topics.reading import Wanted
 from headwater.topics.rejected import OTHER, REJECTED_SCHEMA, kept_as_text
 from headwater.topics.rows import RowReader
 from headwater.topics.schema import unpack_schema
 from headwater.topics.topic import NewTopic
+from headwater.topics.verbs import Verbs
 
 REDRIVEN_SUFFIX = ".redriven"
 REDRIVEN_SCHEMA = pa.schema(
@@ -100,7 +100,7 @@ class _Given(NamedTuple):
 
 
 def redrive(
-    engine: Engine,
+    engine: Verbs,
     topic: TopicRecord,
     *,
     corrected: Iterable[Mapping[str, Any]] | None = None,
@@ -121,7 +121,7 @@ def redrive(
     return told
 
 
-def counts(engine: Engine, topic: TopicRecord) -> Counts:
+def counts(engine: Verbs, topic: TopicRecord) -> Counts:
     """What became of the rows that were ever sent to a topic."""
     rejected = _rejected_topic(engine, topic)
     if rejected is None:
@@ -130,13 +130,13 @@ def counts(engine: Engine, topic: TopicRecord) -> Counts:
     return Counts(_appended(engine, topic), _appended(engine, rejected), redriven.count)
 
 
-def _appended(engine: Engine, topic: TopicRecord) -> int:
+def _appended(engine: Verbs, topic: TopicRecord) -> int:
     return sum(engine.next_offset(topic.number, partition) for partition in range(topic.partitions))
 
 
-def _rejected_topic(engine: Engine, topic: TopicRecord) -> TopicRecord | None:
+def _rejected_topic(engine: Verbs, topic: TopicRecord) -> TopicRecord | None:
     """The topic that keeps the rejected rows; somebody's own of that name is none."""
-    found = engine.metadata().topic_named(rejected_name(topic.name))
+    found = engine.topic_named(rejected_name(topic.name))
     return found if found is not None and unpack_schema(found.schemas[-1]).equals(REJECTED_SCHEMA) else None
 
 
@@ -146,7 +146,7 @@ def _rejected_topic(engine: Engine, topic: TopicRecord) -> TopicRecord | None:
 class _Taken:
     """The rejected rows that were appended before, as `<topic>.redriven` has them."""
 
-    def __init__(self, engine: Engine, topic: TopicRecord, rejected: TopicRecord) -> None:
+    def __init__(self, engine: Verbs, topic: TopicRecord, rejected: TopicRecord) -> None:
         self._engine = engine
         self._rejected_id = rejected.topic_id.hex()
         self.name = topic.name + REDRIVEN_SUFFIX
@@ -157,7 +157,7 @@ class _Taken:
 
     def look(self) -> None:
         """Read what was added."""
-        kept = self._engine.metadata().topic_named(self.name)
+        kept = self._engine.topic_named(self.name)
         if kept is None:
             return
         if not unpack_schema(kept.schemas[-1]).equals(REDRIVEN_SCHEMA):
@@ -192,7 +192,7 @@ class _Redriving:
     """One run."""
 
     def __init__(
-        self, engine: Engine, topic: TopicRecord, rejected: TopicRecord, told: Redriven, corrected: bool
+        self, engine: Verbs, topic: TopicRecord, rejected: TopicRecord, told: Redriven, corrected: bool
     ) -> None:
         self._engine = engine
         self._topic = topic
@@ -256,7 +256,7 @@ class _Redriving:
 # ------------------------------------------------------------------------------------------------- what is given
 
 
-def _as_sent(engine: Engine, topic: TopicRecord, rejected: TopicRecord) -> Iterator[_Given]:
+def _as_sent(engine: Verbs, topic: TopicRecord, rejected: TopicRecord) -> Iterator[_Given]:
     """All rejected rows, as far as their JSON says what they were."""
     types = {each.name: each.type for each in unpack_schema(topic.schemas[-1])}
     for batch in engine.read(rejected.number, Wanted(batch_rows=WRITE_ROWS_MAX, system_columns=True)):
@@ -279,7 +279,7 @@ def _restore(row: object, kinds: Mapping[str, frozenset[str]], types: Mapping[st
     return ""
 
 
-def _as_corrected(engine: Engine, rejected: TopicRecord, corrected: Iterable[Mapping[str, Any]]) -> Iterator[_Given]:
+def _as_corrected(engine: Verbs, rejected: TopicRecord, corrected: Iterable[Mapping[str, Any]]) -> Iterator[_Given]:
     seen: set[tuple[int, int]] = set()
     for number, row in enumerate(corrected):
         values = dict(row)

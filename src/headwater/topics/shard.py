@@ -137,9 +137,11 @@ class Shard:
         """Every partition's next offset, by index.partition_key."""
         if self._live:
             # Through what is shown to readers, so that it can be asked of a poisoned log too.
-            index = self.log.device.view.segments[-1].loaded_index
-            assert index is not None
-            return index.next_offsets()
+            while True:
+                index = self.log.device.view.segments[-1].loaded_index
+                if index is not None:
+                    return index.next_offsets()
+                # It was sealed between the two looks, and let go of its index: by now the view has a newer one.
         return self.state().next_offsets
 
     def claim(self) -> None:

@@ -47,19 +47,32 @@ class NewTopic:
     """A topic to be there.  What is None is not asked for: the default where it is new, whatever there is where not."""
 
     name: str
+    """1 to 249 letters, digits, `.`, `_` and `-`."""
     schema: object = None
+    """A dataclass, a pydantic model, a pyarrow schema, or a dict of types by column."""
     partitions: int | None = None
+    """1 to 10,000; more can be added later."""
     key: str | Sequence[str] | None = None
+    """The columns that say which row replaces which."""
     time: str | None = None
+    """A column with the time of the event, by which reads are pruned."""
     table: str | None = None
+    """The Iceberg table that its rows land in: `namespace.name`."""
     partition_by: str | Sequence[str] | None = None
+    """How that table is partitioned when it is made: `day(created_at)`, `bucket(16, id)`, `region`."""
     cleanup: str | None = None
+    """What becomes of rows with time: "delete", "compact" or "both"."""
     retention: Duration | None = None
+    """How long rows are kept: "90d", or seconds."""
     retention_bytes: int | str | None = None
+    """How many bytes of its rows are kept: "10GB"."""
     tombstones: Duration | None = None
+    """How long a delete is kept before a compaction drops it."""
     changes_retention: Duration | None = None
+    """How long the change table of a keyed topic keeps its changes."""
 
     def policy(self, base: Policy) -> Policy:
+        """The policy that is asked for, where `base` is what there is."""
         return policy_of(
             self.cleanup,
             self.retention,
@@ -96,7 +109,7 @@ def plan_topics(
 
 
 def _record(new: NewTopic, number: int, partitions_default: int, now_us: int, topic_id: bytes) -> TopicRecord:
-    key = _key_of(new.key) or ()
+    key = key_columns(new.key) or ()
     schema = check_topic_schema(schema_of(new.schema), key, new.time)
     partitions = _checked_partitions(partitions_default if new.partitions is None else new.partitions)
     policy = new.policy(Policy())
@@ -121,7 +134,7 @@ def _record(new: NewTopic, number: int, partitions_default: int, now_us: int, to
 
 def _check_same(there: TopicRecord, wanted: NewTopic) -> None:
     """What is asked for is what is there; a schema may be any version that the topic has had."""
-    key = _key_of(wanted.key)
+    key = key_columns(wanted.key)
     _check_equal(there, "key", key, there.key)
     _check_equal(there, "time", wanted.time, there.time_column)
     _check_equal(there, "table", wanted.table, there.table)
@@ -188,7 +201,7 @@ def plan_alteration(
     """The operations that change a topic so; nothing where it is so already."""
     operations: list[Operation] = []
     present = unpack_schema(there.schemas[-1])
-    after = _altered_schema(present, there, schema, add, widen)
+    after = altered_schema(present, there, schema, add, widen)
     if not same_schema(after, present):
         check_evolution(present, after, there.key)
         operations.append(AddSchema(there.number, len(there.schemas) + 1, pack_schema(after)))
@@ -224,7 +237,7 @@ def plan_alteration(
     return operations
 
 
-def _altered_schema(
+def altered_schema(
     present: pa.Schema,
     there: TopicRecord,
     schema: object,
@@ -246,7 +259,7 @@ def _altered_schema(
     return check_topic_schema(pa.schema(fields), there.key, there.time_column)
 
 
-def _key_of(key: object) -> tuple[str, ...] | None:
+def key_columns(key: object) -> tuple[str, ...] | None:
     if key is None:
         return None
     columns = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, Sequence) else ()

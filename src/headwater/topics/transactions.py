@@ -33,7 +33,7 @@ from headwater.topics.producers import Producer
 from headwater.topics.requests import GroupOffset, Identity, PartitionRows, SourceAt, group_offsets
 
 if TYPE_CHECKING:
-    from headwater.topics.engine import Engine
+    from headwater.topics.verbs import Verbs
 
 logger = logging.getLogger("headwater.topics")
 
@@ -61,7 +61,7 @@ assert set(NEXT_STATES) == set(TransactionState)
 class Transaction:
     """Collects what is to be written together.  Use it in a `with`: leaving it commits, an exception aborts."""
 
-    def __init__(self, engine: Engine, *, producer: Producer | None, idempotency_key: str | bytes | None) -> None:
+    def __init__(self, engine: Verbs, *, producer: Producer | None, idempotency_key: str | bytes | None) -> None:
         self._engine = engine
         self._producer = producer
         self._key = b"" if idempotency_key is None else key_hash(idempotency_key)
@@ -196,6 +196,7 @@ class Transaction:
 
     @property
     def state(self) -> str:
+        """ "open", "committed", "aborted", or what else became of it."""
         return self._state.value
 
     def __enter__(self) -> Self:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from headwater.cli import ndjson_input
 from headwater.cli.input_source import Block, Source
-from headwater.cli.json_values import from_json, to_json
 from headwater.cli.ndjson_output import ndjson
 from headwater.cli.row_chunk import Chunk
 from headwater.cli.schema_text import parse_schema
+from headwater.topics.json_values import from_json, to_json
 
 MOMENT = datetime(2026, 11, 15, 2, 55, 13, 889_000, tzinfo=UTC)
 EVERY_KIND = parse_schema(

@@ -246,8 +246,5 @@ def test_a_catalog_is_checked_and_each_property_told(data: Path, monkeypatch: py
     assert run(data, "land").exit_code == ExitCode.HALTED
 
 
-def test_what_is_checked_must_be_said(data: Path) -> None:
-    result = run(data, "check")
-
-    assert result.exit_code == ExitCode.USAGE and "--catalog" in result.stderr
+def test_a_catalog_that_nobody_knows_is_another_call(data: Path) -> None:
     assert "no catalog 'nowhere'" in run(data, "check", "--catalog", "nowhere").stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from headwater import errors
 from headwater.cli import output
 from headwater.cli.exit_codes import ExitCode
 from headwater.cli.failures import CODES, code_of, describe
+from headwater.cli.version import formats
 from headwater.frames.segment_header import FORMAT
 from tests.unit.cli.logs import damage_a_sealed_segment, make_log, run
 
@@ -48,17 +50,33 @@ def test_the_command_line_loads_no_pyarrow_until_a_command_needs_it() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_version_names_the_format_too() -> None:
+def test_the_version_names_the_formats_too() -> None:
     result = run("--version")
 
     assert result.exit_code == ExitCode.DONE
-    assert result.stdout.startswith("headwater ")
-    assert result.stdout.endswith(f", log format {FORMAT}\n")
+    first, *others = result.stdout.splitlines()
+    assert first.startswith("headwater ") and first.endswith(f", log format {FORMAT}")
+    assert [line.split()[:2] for line in others] == [[name, str(number)] for name, (number, _) in formats().items()]
+
+
+@pytest.mark.parametrize("arguments", [["--version", "--json"], ["--json", "--version"]])
+def test_the_version_is_given_to_programs_too(arguments: list[str]) -> None:
+    told = json.loads(run(*arguments).stdout)
+
+    assert told["version"] == output.JSON_VERSION and told["command"] == "version"
+    assert told["formats"] == {name: number for name, (number, _) in formats().items()}
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["log", "look"], ["log", "verify"], ["log", "dump", ".", "--limit", "0"], ["log", "dump", ".", "--from-lsn", "x"]],
+    [
+        ["--json"],
+        ["--json", "status"],
+        ["log", "look"],
+        ["log", "verify"],
+        ["log", "dump", ".", "--limit", "0"],
+        ["log", "dump", ".", "--from-lsn", "x"],
+    ],
 )
 def test_a_wrong_call_is_exit_code_two(arguments: list[str]) -> None:
     assert run(*arguments).exit_code == ExitCode.USAGE

@@ -117,7 +117,7 @@ def test_without_duckdb_the_call_says_what_to_install(data: Path, monkeypatch: p
     result = ask(data, TOTALS)
 
     assert result.exit_code == ExitCode.USAGE
-    assert 'pip install "headwater[duckdb]"' in result.stderr
+    assert "pip install 'headwater[duckdb]'" in result.stderr
 
 
 def test_a_point_is_a_token_an_lsn_so_long_ago_or_a_moment() -> None:

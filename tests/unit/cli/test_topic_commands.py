@@ -15,6 +15,7 @@ from headwater.cli.schema_text import schema_text
 from headwater.cli.topic_show import duration_text, policy_text
 from headwater.metadata.operations import Policy
 from tests.unit.cli.topics import ORDERS, SETTINGS, make_topics, rows_of, run, run_json
+from tests.unit.topics.small_engines import engine_of
 
 
 @pytest.fixture
@@ -297,7 +298,7 @@ def make_compactable(data: Path) -> None:
         customers = log["customers"]
         for number in range(100):
             customers.upsert([{"id": 7, "name": f"name {number}"}])
-        log._engine.shard.log.roll()
+        engine_of(log).shard.log.roll()
         log.checkpoint()
         customers.upsert([{"id": 8}])
         log.checkpoint()

@@ -34,13 +34,13 @@ def rows_of(data: Path, topic: str, **options: Any) -> list[dict[str, Any]]:
         return log[topic].read(**options).to_pylist()
 
 
-def run(data: Path, *arguments: str | Path, given: str | bytes | None = None, **environment: str) -> Result:
-    """The command on this data directory; `given` is what is piped in."""
+def run(data: Path | str, *arguments: str | Path, given: str | bytes | None = None, **environment: str) -> Result:
+    """The command on this data directory, or on a server; `given` is what is piped in."""
     variables = {"HEADWATER_DATA": str(data), **environment}
     return CliRunner().invoke(app, [str(each) for each in arguments], env=variables, input=given)
 
 
-def run_json(data: Path, *arguments: str | Path, given: str | bytes | None = None) -> dict[str, Any]:
+def run_json(data: Path | str, *arguments: str | Path, given: str | bytes | None = None) -> dict[str, Any]:
     result = run(data, *arguments, "--json", given=given)
     told = json.loads(result.stdout)
     assert isinstance(told, dict)

@@ -24,6 +24,7 @@ from headwater.lake.audit_report import AuditReport, TopicAudit
 from headwater.lake.plan import SegmentContent
 from headwater.lake.view_source import EngineViewSource
 from tests.unit.lake.small_lakes import SmallLake
+from tests.unit.topics.small_engines import engine_of
 
 ORDERS = pa.schema(
     [
@@ -82,7 +83,7 @@ class AuditedLake(SmallLake):
     # Audits --------------------------------------------------------------------------------------
 
     def auditor(self, **parts: Any) -> Audit:
-        source = (NoLog if self.forgetful else EngineViewSource)(self.log._engine, str(self.folder))
+        source = (NoLog if self.forgetful else EngineViewSource)(engine_of(self.log), str(self.folder))
         given = {"source": source, "connect": self.connect, "ledger": self.ledger, **parts}
         return Audit(**given, clock=self.clock)
 

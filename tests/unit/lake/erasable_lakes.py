@@ -103,7 +103,7 @@ class Erasable:
     def land(self, *names: str, ids: list[int] | None = None) -> None:
         if names:
             self.append(*names, ids=ids)
-        [landed] = self.lake.land(self.engine, self.topic, runner=self.runner).topics
+        [landed] = self.lake.land(self.lake.log_of(self.engine), self.topic, runner=self.runner).topics
         assert landed.outcome in {"landed", "nothing"} and landed.verified, landed
 
     def erase(self, where: str, reason: str = "they asked", **options: Any) -> ErasureReport:

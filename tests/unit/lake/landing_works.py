@@ -32,6 +32,7 @@ from headwater.lake.source import EngineSource
 from headwater.lake.work import Column, LandDone, LandWork, TopicDone, TopicWork
 from headwater.lake.write_target import encode_target
 from headwater.metadata.operations import TopicRecord
+from tests.unit.topics.small_engines import engine_of
 
 COMMIT_ID = "6b5bd1cf-4b9d-4a4b-9f6d-0c8e0f6a7d11"
 MIB = 1024 * 1024
@@ -109,7 +110,7 @@ def planned_for(
     budget_bytes: int = 1024 * MIB,
     item_bytes: int = 64 * MIB,
 ) -> Planned:
-    source = EngineSource(log._engine, log.directory)
+    source = EngineSource(engine_of(log), log.directory)
     from_lsns = {record.number: (landed or {}).get(record.number, 0) for record in targets}
     plan = plan_landing(
         from_lsns,

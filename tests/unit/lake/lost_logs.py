@@ -32,6 +32,7 @@ from headwater.lake.tables import TableState
 from headwater.log.frame_log import open_log
 from headwater.storage.disk import DiskFiles
 from tests.unit.lake.small_lakes import LOG, NARROW, SETTINGS
+from tests.unit.topics.small_engines import engine_of
 
 PARTS = ("log", "journal", "checkpoints", "ledger")
 
@@ -57,7 +58,7 @@ class LostLog:
         lake = log._lake
         assert lake is not None
         lander = Lander(
-            EngineSource(log._engine, log.directory),
+            EngineSource(engine_of(log), log.directory),
             self.place.connect,
             lake.ledger,
             InProcess(),
@@ -65,7 +66,7 @@ class LostLog:
             entropy=self.entropy,
             settings=NARROW,
         )
-        topics = log._engine.metadata().topics.values()
+        topics = engine_of(log).metadata().topics.values()
         return lander.round([each for each in topics if each.table is not None and (not names or each.name in names)])
 
     def lose(self, kept: Path | None = None) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from headwater.lake.older_rows import TablesOlderRows
 from headwater.topics.reading import Rows
 from tests.unit.lake.small_lakes import SETTINGS, SmallLake
+from tests.unit.topics.small_engines import engine_of
 
 QUICK = replace(SETTINGS, log=replace(SETTINGS.log, deletion_grace_s=0))
 
@@ -22,14 +23,14 @@ class OlderLake(SmallLake):
     def __init__(self, folder: Path, window_bytes: int | None = None) -> None:
         super().__init__(folder, QUICK)
         self.older = TablesOlderRows(self.connect, self.ledger, window_bytes=window_bytes)
-        self.log._engine._older = self.older
+        engine_of(self.log)._older = self.older
 
     def close(self) -> None:
         self.older.close()
         super().close()
 
     def roll(self) -> None:
-        self.log._engine.shard.log.roll()
+        engine_of(self.log).shard.log.roll()
 
     def let_go(self) -> tuple[str, ...]:
         """The log lets go of all that has landed, but for the segment that is written next; says what was deleted."""

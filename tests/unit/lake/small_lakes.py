@@ -43,6 +43,7 @@ from headwater.log.frame_log import open_log
 from headwater.metadata.operations import TopicRecord
 from headwater.settings import LandingSettings, LogSettings
 from headwater.storage.disk import DiskFiles
+from tests.unit.topics.small_engines import engine_of
 
 PLAIN = pa.schema([pa.field("x", pa.int64())])
 NARROW = LandingSettings(commit_threads=1)
@@ -126,7 +127,7 @@ class SmallLake:
         return connection
 
     def source(self) -> EngineSource:
-        return EngineSource(self.log._engine, str(self.folder))
+        return EngineSource(engine_of(self.log), str(self.folder))
 
     def lander(self, settings: LandingSettings = NARROW, **parts: Any) -> Lander:
         given = {
@@ -149,7 +150,7 @@ class SmallLake:
     ) -> LandingReport:
         """A round of these topics, of all if none is named, by a new lander."""
         topics = [self.record(name) for name in names] or [
-            topic for topic in self.log._engine.metadata().topics.values() if topic.table is not None
+            topic for topic in engine_of(self.log).metadata().topics.values() if topic.table is not None
         ]
         decisions = Decisions(frozenset(after_rollback), landed_lsn or {})
         return self.lander(settings, **parts).round(topics, decisions=decisions, verify=verify)
@@ -266,7 +267,7 @@ class ForgetfulSource(EngineSource):
     """A log that has let go of what it had of a topic, up to some number of rows."""
 
     def __init__(self, lake: SmallLake, held: int | Exception = 0) -> None:
-        super().__init__(lake.log._engine, str(lake.folder))
+        super().__init__(engine_of(lake.log), str(lake.folder))
         self.held = held
 
     def holds_all(self, topic_number: int, lsn_from: int, lsn_to: int) -> bool:

@@ -18,7 +18,7 @@ from headwater.ids import Lsn
 from headwater.lake import audit_measure
 from headwater.lake.audit_measure import Asked, LocalMeasure, Looks
 from headwater.lake.audit_report import LostFile, Offsets, PartitionAudit, TopicAudit, offsets_of
-from headwater.lake.ledger_records import Audited, Landed
+from headwater.lake.ledger_records import Audited, Decided, Landed
 from headwater.lake.view_source import EngineViewSource
 from headwater.lake.work import Column, Digest
 from headwater.settings import LandingSettings
@@ -27,6 +27,7 @@ from tests.unit.lake.delete_files import add_delete_file
 from tests.unit.lake.ledger_entries import erased
 from tests.unit.lake.small_lakes import PLAIN, of_kind, raising
 from tests.unit.lake.test_audit_damage import alter_ledger, erase, named
+from tests.unit.topics.small_engines import engine_of
 
 
 @pytest.fixture
@@ -317,7 +318,7 @@ def test_a_log_that_was_written_otherwise_is_told_as_the_logs(lake: AuditedLake)
         def shard(self) -> int:
             return 5
 
-    told = lake.audit(source=Elsewhere(lake.log._engine, str(lake.folder)))
+    told = lake.audit(source=Elsewhere(engine_of(lake.log), str(lake.folder)))
 
     assert named(told) == {}
     [of_the_log] = told.findings
@@ -336,6 +337,30 @@ def test_where_the_table_cannot_tell_how_far_it_has_come_its_rows_are_compared_a
 
     assert (told.cause, told.passed, told.rows, told.owed) == ("mark-unproven", False, 5, 5)
     assert named(told) == {} and told.findings == ()
+
+
+def test_rows_that_are_there_by_a_persons_word_are_told_as_such(lake: AuditedLake) -> None:
+    lake.land(5, 3)
+    lake.compact()
+    lake.expire_all_but_head()
+    first, second = of_kind(lake, Landed)
+    lake.rewrite_ledger(lambda record: record != second)
+    word = Decided(
+        topic_id=first.topic_id,
+        table=first.table,
+        act="landed-lsn",
+        lsn=second.lsn_to,
+        lsn_before=first.lsn_to,
+        at_us=7,
+    )
+    lake.ledger.record([word])
+
+    told = lake.audit()
+
+    assert told.passed and (told.rows, told.owed) == (8, 5)
+    assert told.notes == (
+        f"rows after lsn {first.lsn_to} and up to lsn {second.lsn_to} are there by a person's word (--landed-lsn)",
+    )
 
 
 def test_a_mark_that_cannot_be_read_is_told(lake: AuditedLake) -> None:
@@ -407,7 +432,7 @@ def test_an_erasure_of_no_rows_that_is_not_finished_is_nothing(lake: AuditedLake
 def break_log(lake: AuditedLake, place: int) -> None:
     """A byte of the frame with this row is another."""
     lsn = Lsn(lake.rows()["_hw_lsn"][place].as_py())
-    placed = lake.log._engine.shard.log.device.placed(lsn)
+    placed = engine_of(lake.log).shard.log.device.placed(lsn)
     found = placed.index.place_of(lsn)
     assert found is not None
     segment = lake.folder / "log" / placed.name

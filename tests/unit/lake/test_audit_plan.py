@@ -73,7 +73,7 @@ def test_what_was_set_back_is_owed_no_more_and_what_landed_again_is() -> None:
 def test_a_person_answers_for_what_they_have_said_is_there() -> None:
     found = expected(a_landing(0, 5, 0, 4), decided(9, act="landed-lsn"), a_landing(9, 12, 8, 9))
 
-    assert found.answered == ((5, 9),) and found.holes(12) == ()
+    assert found.answered == found.by_word == ((5, 9),) and found.holes(12) == ()
     # If that is set back too, as far as it still holds.
     assert expected(decided(9, act="landed-lsn"), decided(7)).answered == ((0, 7),)
 

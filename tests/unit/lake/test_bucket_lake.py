@@ -33,6 +33,7 @@ from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.objects import StoreUnsure
 from headwater.storage.simulated_store import SimulatedStore
 from tests.unit.lake.ledger_entries import TOPIC, begun, landed, verified
+from tests.unit.topics.small_engines import engine_of
 
 SMALL = hw.Settings(
     log=LogSettings(segment_size_bytes_max=16 * KIB, write_body_bytes_max=8 * KIB, deletion_grace_s=0.0),
@@ -154,12 +155,12 @@ def test_slots_and_segments_of_a_bucket_land_and_the_log_lets_go_of_them(store: 
         topic = log.topic("orders", {"x": int, "note": str}, table="lake.orders")
         for each in range(40):
             topic.append([{"x": each, "note": "." * 1000}])
-        first = log._engine.shard.log.segments()[0]
+        first = engine_of(log).shard.log.segments()[0]
 
         report = log.land()
 
         assert report["orders"].rows == 40
-        assert first.name not in {segment.name for segment in log._engine.shard.log.segments()}
+        assert first.name not in {segment.name for segment in engine_of(log).shard.log.segments()}
         topic.append([{"x": 40, "note": ""}])
         assert numbers(topic) == list(range(41))
         assert log.audit(full=True).passed
@@ -175,7 +176,7 @@ def test_a_lander_beside_the_owner_leaves_the_log_to_it_and_lands_what_it_has_pu
 
         report = beside.land()
 
-        assert report["orders"].rows == 40 and not beside._engine.claimed
+        assert report["orders"].rows == 40 and not engine_of(beside).claimed
         assert "left to the log's owner" in report.cleanup
         assert owner.cleanup().deleted
         # A reader of a bucket sees at once that they have gone: nobody takes the log for nothing.

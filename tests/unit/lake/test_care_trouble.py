@@ -98,5 +98,5 @@ def test_a_table_that_is_dropped_while_it_is_kept_halts(tmp_path: Path, monkeypa
 
         told = lake.care(snapshots_kept=1)
 
-        assert (told.cause, told.left) == ("gap", [f"the table {TABLE!r} is gone"])
+        assert (told.cause, told.left) == ("gap", [f"the table {TABLE!r} is gone: restore it"])
         assert before <= lake.data_paths()

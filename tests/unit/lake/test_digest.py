@@ -345,4 +345,4 @@ def test_a_digest_without_polars_hash_names_what_to_install() -> None:
         "except InvalidRequest as error: print(error)"
     )
 
-    assert "polars_hash" in said and "pip install headwater[lake]" in said
+    assert "polars_hash" in said and "pip install 'headwater[lake]'" in said

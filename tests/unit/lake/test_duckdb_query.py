@@ -12,6 +12,7 @@ import pytest
 from headwater.errors import InvalidRequest, Unavailable
 from headwater.lake.duckdb_query import Selected, named_topics, select
 from tests.unit.lake.small_lakes import SmallLake, lakes
+from tests.unit.topics.small_engines import engine_of
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_a_statement_sees_table_and_tail_of_the_topics_that_it_names_at_one_cut(
         lake.append("orders", 1)
         assert found.to_pylist() == [{"o": 3, "v": 2}]
     gc.collect()
-    assert not lake.log._engine.pins.read()
+    assert not engine_of(lake.log).pins.read()
 
 
 def test_a_log_without_topics_can_be_asked_too(lake: SmallLake) -> None:
@@ -140,7 +141,7 @@ def test_a_table_whose_files_are_elsewhere_may_be_read_there(lake: SmallLake, tm
 def test_a_topic_is_named_by_a_word_of_its_own_and_by_its_case_where_another_is_alike(lake: SmallLake) -> None:
     for name in ("orders", "Orders", "orders.rejected", "visits"):
         lake.log.topic(name, schema={"x": int})
-    topics = lake.log._engine.metadata().topics.values()
+    topics = engine_of(lake.log).metadata().topics.values()
 
     def named(statement: str) -> list[str]:
         return [topic.name for topic in named_topics(topics, statement)]

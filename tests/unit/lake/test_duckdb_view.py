@@ -29,6 +29,7 @@ from tests.unit.lake.delete_files import add_delete_file
 from tests.unit.lake.every_type import EVERY_TYPE, FILTERS, NOTES, odd_rows
 from tests.unit.lake.small_lakes import SmallLake, lakes
 from tests.unit.lake.small_merges import merge_new_keys
+from tests.unit.topics.small_engines import engine_of
 
 
 @pytest.fixture
@@ -223,7 +224,7 @@ def test_rows_above_the_point_are_not_shown_though_the_snapshot_has_them(lake: S
     points = []
     for _ in range(3):
         lake.append("orders", 2)
-        points.append(hw.Lsn(lake.log._engine.shard.log.durable_lsn()))
+        points.append(hw.Lsn(engine_of(lake.log).shard.log.durable_lsn()))
     lake.round()
 
     for place, point in enumerate(points):
@@ -254,7 +255,7 @@ def test_rows_that_were_in_the_table_before_the_topic_are_there_at_every_point(l
         tables.catalog.create_table("lake.orders", schema=pa.schema([pa.field("x", pa.int64())]))
     lake.foreign_append(x=-1)
     lake.append("orders", 2)
-    point = hw.Lsn(lake.log._engine.shard.log.durable_lsn())
+    point = hw.Lsn(engine_of(lake.log).shard.log.durable_lsn())
     lake.append("orders", 2)
     if has_lsns:
         lake.round()
@@ -403,7 +404,7 @@ def test_what_is_read_is_held_as_long_as_something_in_duckdb_can_read_it(lake: S
     lake.topic("orders")
     lake.append("orders", 2)
     lake.round()
-    pins = lake.log._engine.pins
+    pins = engine_of(lake.log).pins
 
     found = lake.log["orders"].scan().to_duckdb().filter("x > 0")
     gc.collect()
@@ -442,7 +443,7 @@ def test_topics_of_a_connection_are_at_one_cut_and_go_by_their_names(lake: Small
             assert connection.sql(counts).fetchall() == [(rows, rows)]
             with pytest.raises(duckdb.CatalogException, match="counts"):
                 connection.sql("SELECT * FROM counts")
-    assert not lake.log._engine.pins.read()
+    assert not engine_of(lake.log).pins.read()
 
 
 def test_topics_at_one_cut_are_held_until_the_last_of_them_is_let_go_of(lake: SmallLake) -> None:
@@ -453,9 +454,9 @@ def test_topics_at_one_cut_are_held_until_the_last_of_them_is_let_go_of(lake: Sm
     first, second = scans_at_one_cut(lake.log._viewed(), [lake.record("orders"), lake.record("visits")])
 
     first.close()
-    assert len(lake.log._engine.pins.read()) == 1
+    assert len(engine_of(lake.log).pins.read()) == 1
     second.close()
-    assert not lake.log._engine.pins.read()
+    assert not engine_of(lake.log).pins.read()
 
 
 def test_where_a_view_cannot_be_made_nothing_stays_held(lake: SmallLake) -> None:
@@ -471,7 +472,7 @@ def test_where_a_view_cannot_be_made_nothing_stays_held(lake: SmallLake) -> None
 
     # The error still has all that it passed through in hand: nothing was left to a collection.
     assert refused.value.__traceback__ is not None
-    assert not lake.log._engine.pins.read()
+    assert not engine_of(lake.log).pins.read()
 
 
 def test_a_relation_whose_metadata_file_the_table_has_let_go_of_says_so(lake: SmallLake) -> None:
@@ -503,5 +504,5 @@ def test_without_the_packages_the_call_says_which(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "duckdb_extension_iceberg", None)
     monkeypatch.delitem(sys.modules, duckdb_view.__name__)
 
-    with pytest.raises(InvalidRequest, match=r'pip install "headwater\[duckdb\]"'):
+    with pytest.raises(InvalidRequest, match=r"pip install 'headwater\[duckdb\]'"):
         importlib.import_module(duckdb_view.__name__)

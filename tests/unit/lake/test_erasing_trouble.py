@@ -121,7 +121,7 @@ def test_a_snapshot_of_a_landing_that_nobody_has_read_back_stays_until_somebody_
 
         def land_unread() -> None:
             lake.append("bob")
-            lake.lake.land(lake.engine, "people", runner=NoReadBack())
+            lake.lake.land(lake.lake.log_of(lake.engine), "people", runner=NoReadBack())
 
         lake.hooks["before commit"] = land_unread
 

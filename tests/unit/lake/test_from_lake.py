@@ -24,6 +24,7 @@ from headwater.lake.taking_over import TakingOver
 from headwater.storage.disk import DiskFiles
 from tests.unit.lake.lost_logs import PARTS, LostLog, orders_and_customers
 from tests.unit.lake.small_lakes import SETTINGS
+from tests.unit.topics.small_engines import engine_of
 
 N = LSNS_APART
 
@@ -44,7 +45,7 @@ def values(log: hw.Log, name: str = "orders", column: str = "x") -> list[Any]:
 
 def test_everything_that_had_landed_is_served_again_and_new_rows_come_after_it(lost: LostLog) -> None:
     with lost.open() as log:
-        before = {topic.name: topic for topic in log._engine.metadata().topics.values()}
+        before = {topic.name: topic for topic in engine_of(log).metadata().topics.values()}
     lost.lose()
 
     report = lost.restore()
@@ -376,7 +377,7 @@ def test_a_number_that_two_topics_have_is_given_anew(lost: LostLog) -> None:
 
     assert sorted(topic.name for topic in report.topics) == ["customers", "orders", "others"]
     with lost.open() as log:
-        assert len({topic.number for topic in log._engine.metadata().topics.values()}) == 3
+        assert len({topic.number for topic in engine_of(log).metadata().topics.values()}) == 3
         assert values(log, "others") == [1]
 
 

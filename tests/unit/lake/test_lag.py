@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.lake.lag import COUNTED_FRAMES, Lag, due, lag_of
+from headwater.lake.lag import COUNTED_FRAMES, Lag, due, waiting_behind
 from tests.unit.topics.keyed_logs import keyed_topic
 from tests.unit.topics.small_engines import PLAIN, World, engine_of
 
@@ -52,7 +52,7 @@ def test_what_lies_behind_the_landed_lsn_is_counted() -> None:
     record = engine.topic("orders")
 
     def behind(lsn: int) -> Lag:
-        return lag_of(engine.shard.log, record, lsn)
+        return Lag(record, lsn, *waiting_behind(engine.shard.log, record.number, lsn))
 
     assert (behind(0).rows, behind(0).oldest_us) == (30, round(appended[0].time.timestamp() * S))
     assert behind(appended[0].lsn).rows == 25
@@ -72,7 +72,8 @@ def test_many_frames_are_counted_by_their_share_and_never_as_nothing() -> None:
     engine = engine_of(log)
 
     def behind(lsn: int) -> Lag:
-        return lag_of(engine.shard.log, engine.topic("orders"), lsn)
+        record = engine.topic("orders")
+        return Lag(record, lsn, *waiting_behind(engine.shard.log, record.number, lsn))
 
     assert behind(small[COUNTED_FRAMES - 1].lsn).rows == COUNTED_FRAMES
     counted = behind(small[COUNTED_FRAMES - 2].lsn)
@@ -85,7 +86,7 @@ def test_a_topic_without_rows_is_not_behind() -> None:
     log.topic("orders", PLAIN, table="lake.o")
     engine = engine_of(log)
 
-    assert lag_of(engine.shard.log, engine.topic("orders"), 0) == Lag(engine.topic("orders"), 0)
+    assert waiting_behind(engine.shard.log, engine.topic("orders").number, 0) == (0, 0, None)
 
 
 def test_what_landed_and_was_not_read_back_is_due_until_it_is() -> None:

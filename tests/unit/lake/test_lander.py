@@ -34,6 +34,7 @@ from tests.unit.lake.small_lakes import (
     outcomes,
     raising,
 )
+from tests.unit.topics.small_engines import engine_of
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def test_a_round_reads_as_much_as_it_may_and_the_next_one_the_rest(tmp_path: Pat
         while lake.round(settings=settings)["orders"].outcome == "landed":
             rounds += 1
 
-        assert rounds == len(lake.log._engine.shard.log.segments()) > 2
+        assert rounds == len(engine_of(lake.log).shard.log.segments()) > 2
         assert lake.values() == list(range(240))
 
 

@@ -21,6 +21,7 @@ from tests.unit.lake.small_lakes import (
     outcomes,
     raising,
 )
+from tests.unit.topics.small_engines import engine_of
 
 
 @pytest.fixture
@@ -194,7 +195,7 @@ class PutBack(EngineSource):
     """A log that was restored from a copy that was made at an LSN."""
 
     def __init__(self, lake: SmallLake, durable_lsn: int, chain: str = "") -> None:
-        super().__init__(lake.log._engine, str(lake.folder))
+        super().__init__(engine_of(lake.log), str(lake.folder))
         self._durable_lsn = durable_lsn
         self._chain = chain
 
@@ -244,7 +245,7 @@ def test_a_frame_that_cannot_be_read_when_the_mark_is_made_fails_that_topic(lake
     lake.topic("orders")
     lake.append("orders", 3)
 
-    report = lake.round(source=Unreadable(lake.log._engine, str(lake.folder)))
+    report = lake.round(source=Unreadable(engine_of(lake.log), str(lake.folder)))
 
     assert report["orders"].outcome == "failed"
     assert lake.known().in_flight == {}

@@ -299,14 +299,14 @@ with hw.open({str(tmp_path)!r}) as log:
         try:
             act()
         except hw.errors.InvalidRequest as error:
-            assert "pip install headwater[lake]" in str(error), error
+            assert "pip install 'headwater[lake]'" in str(error), error
         else:
             raise AssertionError(act)
     for act in (lambda: log.land(spark=object()), log.spark_config):
         try:
             act()
         except hw.errors.InvalidRequest as error:
-            assert "pip install headwater[" in str(error), error
+            assert "pip install 'headwater[" in str(error), error
         else:
             raise AssertionError(act)
 """

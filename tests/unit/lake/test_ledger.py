@@ -42,6 +42,24 @@ def test_what_was_recorded_is_in_the_state() -> None:
     assert ledger.state().topic(TOPIC).verified == [(10, 50)]
 
 
+def test_pages_of_the_ledger_hold_every_record_once_in_order() -> None:
+    ledger = ledger_on(SimulatedFiles())
+    written = [begun(f"c{number}") for number in range(9)]
+    assert ledger.page(0, 100) == (0, [], False)
+    for record in written:
+        ledger.record([record])
+
+    pages = [ledger.page(0, 1)]
+    while pages[-1].more:
+        pages.append(ledger.page(pages[-1].lsn, 1))
+    told = [unpack_ledger_record(each) for page in pages for each in page.records]
+
+    assert told == written and [len(page.records) for page in pages] == [1] * 9
+    assert ledger.page(0, 1 << 20).records == [pack_ledger_record(each) for each in written]
+    assert ledger.page(pages[-1].lsn, 1) == (pages[-1].lsn, [], False)
+    ledger.close()
+
+
 def test_records_are_told_from_the_first_as_they_were_written() -> None:
     ledger = ledger_on(SimulatedFiles())
     written: list[LedgerRecord] = [begun("c10"), landed(0, 10), verified(10, at_us=50)]

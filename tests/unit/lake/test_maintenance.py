@@ -9,10 +9,11 @@ from headwater.lake.maintenance import MaintenanceReport, is_worth_compacting, m
 from headwater.lake.upkeep import UpkeepSettings
 from tests.unit.lake.delete_files import add_delete_file
 from tests.unit.lake.kept_tables import TABLE, Kept, kept
+from tests.unit.topics.small_engines import engine_of
 
 
 def maintain(lake: Kept, small_files_min: int = 12) -> MaintenanceReport:
-    topics = lake.log._engine.metadata().topics.values()
+    topics = engine_of(lake.log).metadata().topics.values()
     settings = UpkeepSettings(small_files_min=small_files_min)
     return maintain_without_spark(lake.place, topics, lake.ledger, lake.clock, system_entropy, settings)
 

@@ -17,6 +17,7 @@ from headwater.lake.file_cache import LiveFile
 from headwater.lake.point import get_row
 from tests.unit.lake.small_lakes import SmallLake, lakes
 from tests.unit.lake.small_merges import merge_new_keys
+from tests.unit.topics.small_engines import engine_of
 
 CUSTOMER = {"id": int, "name": str}
 
@@ -47,7 +48,7 @@ def test_a_key_is_found_in_the_state_in_the_changes_and_in_the_tail_or_nowhere(l
     assert found[0] == {"id": 0, "name": "state"}
     assert topic.get({"id": 2}, as_of=cut) == {"id": 2, "name": "changes"}
     assert topic.get(4, as_of=cut) == {"id": 4, "name": "state"}
-    assert not lake.log._engine.pins.read()
+    assert not engine_of(lake.log).pins.read()
 
 
 def test_files_whose_bounds_rule_the_key_out_are_not_opened(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:

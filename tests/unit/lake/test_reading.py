@@ -43,6 +43,7 @@ from tests.unit.lake.landing_works import (
     target_for,
     works_for,
 )
+from tests.unit.topics.small_engines import engine_of
 
 SCHEMA = {"id": int, "name": str | None}
 
@@ -249,7 +250,7 @@ def test_bodies_of_other_topics_are_not_looked_at_and_bytes_are_read_about_once(
         at = other.append(rows(0, 2_000)).lsn
         topic.append(rows(1, 400))
         (work,) = works_for(log, targets_for(topic))
-        place = log._engine.shard.log.device.find_lsn(at)
+        place = engine_of(log).shard.log.device.find_lsn(at)
         assert place is not None
     damage(tmp_path / "log" / work.segment, place.position + 1_000)
 
@@ -328,7 +329,7 @@ def two_topics(folder: Path) -> tuple[LandWork, int, int, int]:
         lsn = one.append(rows(1)).lsn
         two.append(rows(1))
         (work,) = works_for(log, targets_for(one, two))
-        place = log._engine.shard.log.device.find_lsn(lsn)
+        place = engine_of(log).shard.log.device.find_lsn(lsn)
         assert place is not None
         return work, one.number, two.number, place.position
 
@@ -431,9 +432,9 @@ def test_a_schema_version_that_the_landing_does_not_know_fails_its_topic(tmp_pat
 def test_frames_that_do_not_follow_each_other_are_refused(tmp_path: Path, harm: str) -> None:
     with hw.open(tmp_path) as log:
         topic = log.topic("orders", schema=SCHEMA)
-        places = [log._engine.shard.log.device.find_lsn(topic.append(rows(0)).lsn) for _ in range(4)]
+        places = [engine_of(log).shard.log.device.find_lsn(topic.append(rows(0)).lsn) for _ in range(4)]
         (work,) = works_for(log, targets_for(topic))
-        salted = log._engine.shard.log.device.view.segments[0].opening.salted
+        salted = engine_of(log).shard.log.device.view.segments[0].opening.salted
     positions = [place.position for place in places if place is not None]
     size = positions[1] - positions[0]
     one, two = (slice(position, position + size) for position in positions[1:3])

@@ -225,7 +225,7 @@ def test_without_a_package_that_landing_needs_it_is_named(tmp_path: Path, monkey
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "numpy", None)
 
-    with pytest.raises(InvalidRequest, match=r"landing needs numpy: pip install headwater\[lake\]"):
+    with pytest.raises(InvalidRequest, match=r"landing needs numpy: pip install 'headwater\[lake\]'"):
         list(InProcess().run(given))
 
 

@@ -20,6 +20,7 @@ from headwater.settings import LogSettings
 from tests.unit.lake.delete_files import add_delete_file
 from tests.unit.lake.keyed_tables import STATE, Keyed, keyed
 from tests.unit.lake.small_lakes import SETTINGS, SmallLake, lakes
+from tests.unit.topics.small_engines import engine_of
 
 BEFORE_1970 = datetime.datetime(1969, 1, 1, microsecond=1, tzinfo=datetime.UTC)
 NEW_YEAR = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -341,7 +342,7 @@ def test_a_table_that_was_rolled_back_is_made_whole_from_the_log_or_nothing_is_s
 
 
 def pins(lake: SmallLake) -> list[str]:
-    return [each.holder for each in lake.log._engine.pins.read()]
+    return [each.holder for each in engine_of(lake.log).pins.read()]
 
 
 def test_a_scan_holds_what_it_reads_until_it_is_closed(lake: SmallLake) -> None:

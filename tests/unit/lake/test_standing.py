@@ -15,6 +15,7 @@ from headwater.lake.shape import table_shape
 from headwater.lake.source import EngineSource
 from headwater.lake.standing import Decisions, Reading, TableReader
 from tests.unit.lake.small_lakes import ForgetfulSource, Once, SmallLake, lakes, raising
+from tests.unit.topics.small_engines import engine_of
 
 
 @pytest.fixture
@@ -289,7 +290,7 @@ def test_what_a_person_says_does_not_answer_another_halt(landed: SmallLake) -> N
     class Elsewhere(EngineSource):
         log_id = "ff" * 16
 
-    source = Elsewhere(landed.log._engine, str(landed.folder))
+    source = Elsewhere(engine_of(landed.log), str(landed.folder))
 
     halt = halt_of(landed, Decisions(landed_lsn={"orders": 3}), source=source)
 

@@ -37,6 +37,7 @@ from tests.unit.lake.landing_works import (
     target_of,
     works_for,
 )
+from tests.unit.topics.small_engines import engine_of
 
 SCHEMA = {"id": int, "name": str | None}
 
@@ -425,7 +426,7 @@ def test_a_topic_whose_rows_cannot_be_read_says_why_and_the_others_are_landed(tm
         lsns = [topic.append(rows(0)).lsn for topic in topics]
         targets = {record_of(topic): target_for(record_of(topic), tmp_path / topic.name) for topic in topics}
         (work,) = works_for(log, targets)
-        place = log._engine.shard.log.device.find_lsn(lsns[1])
+        place = engine_of(log).shard.log.device.find_lsn(lsns[1])
         assert place is not None
     segment = tmp_path / "data" / "log" / work.segment
     data = bytearray(segment.read_bytes())

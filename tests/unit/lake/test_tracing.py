@@ -17,6 +17,7 @@ from headwater.lake.tracing import RowTrace, Sender, trace_row
 from headwater.topics.appending import key_hash
 from tests.unit.lake.older_lakes import OlderLake
 from tests.unit.lake.small_lakes import PLAIN, NoReadBack, of_kind
+from tests.unit.topics.small_engines import engine_of
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def lake(tmp_path: Path) -> Iterator[OlderLake]:
 def traced(lake: OlderLake, offset: int, partition: int = 0, name: str = "orders") -> RowTrace:
     beside = lake.log._lake
     assert beside is not None
-    return trace_row(lake.log._engine, beside, lake.record(name), partition, offset)
+    return trace_row(engine_of(lake.log), beside, lake.record(name), partition, offset)
 
 
 def test_a_landed_row_is_followed_to_its_file_its_landing_and_its_frame(lake: OlderLake) -> None:
@@ -232,7 +233,7 @@ def test_a_write_whose_beginning_is_gone_is_said(lake: OlderLake, monkeypatch: p
     def gone(*_: Any) -> Iterator[Any]:
         raise Forgotten("the log has let go of this LSN")
 
-    monkeypatch.setattr(lake.log._engine.shard.log, "read", gone)
+    monkeypatch.setattr(engine_of(lake.log).shard.log, "read", gone)
 
     assert traced(lake, 0).notes[0] == "the log has let go of the frame that names who sent it"
 

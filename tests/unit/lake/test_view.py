@@ -17,6 +17,7 @@ from headwater.log.device import SegmentInfo
 from headwater.settings import LogSettings
 from tests.unit.lake.keyed_tables import CHANGES, keyed
 from tests.unit.lake.small_lakes import SETTINGS, SmallLake, lakes
+from tests.unit.topics.small_engines import engine_of
 
 SMALL = hw.Settings(
     log=LogSettings(reserve_bytes=0, segment_size_bytes_max=4096, write_body_bytes_max=4096, deletion_grace_s=0.0),
@@ -184,7 +185,7 @@ def test_an_lsn_inside_a_write_means_the_end_of_the_write_before(lake: SmallLake
     lake.topic("orders", {"x": int, "note": str})
     lake.topic("items", {"x": int, "note": str})
     append(lake, "orders", 1)
-    before = lake.log._engine.shard.log.durable_lsn()
+    before = engine_of(lake.log).shard.log.durable_lsn()
     with lake.log.transaction() as transaction:
         transaction.append("orders", [{"x": 2, "note": NOTE}])
         transaction.append("items", [{"x": 2, "note": NOTE}])
@@ -260,7 +261,7 @@ def test_a_time_before_everything_that_the_log_still_holds_is_read_from_the_tabl
     times = [append(lake, "orders", x) for x in range(40)]
     lake.round()
     clean_up(lake)
-    log = lake.log._engine.shard.log
+    log = engine_of(lake.log).shard.log
     assert log.segments()[0].first_lsn > 1, "the log begins later than its first frame"
 
     assert xs(lake, as_of=moment(times[4])) == [0, 1, 2, 3, 4]
@@ -344,7 +345,7 @@ def test_a_log_that_begins_later_between_two_looks_is_held_from_there(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.topic("orders", {"x": int, "note": str})
-    engine = lake.log._engine
+    engine = engine_of(lake.log)
     hold, refused = engine.pins.hold, [PinExpired("the log has let go of this LSN already")]
 
     def once(*given: Any, **options: Any) -> Any:
@@ -365,7 +366,7 @@ def test_rows_are_counted_by_the_index_and_frame_by_frame_only_at_the_ends(lake:
     lsns = []
     for x in range(40):
         append(lake, "orders", x)
-        lsns.append(lake.log._engine.shard.log.durable_lsn())
+        lsns.append(engine_of(lake.log).shard.log.durable_lsn())
     record = lake.record("orders")
     source = lake.log._viewed().source
 

@@ -77,9 +77,9 @@ def test_a_reader_of_many_snapshots_names_every_one_of_them(lake: SmallLake) -> 
     resolved = lake.log._viewed().resolve(topics)
 
     read = {part.snapshot_id for plan in resolved.plans.values() for part in plan.parts}
-    assert len(read) == 8 and lake.log._beside().pinned() == read
+    assert len(read) == 8 and lake.log._viewed().source.pinned() == read
     resolved.hold.release()
-    assert lake.log._beside().pinned() == frozenset()
+    assert lake.log._viewed().source.pinned() == frozenset()
 
 
 def test_an_lsn_before_the_logs_first_is_read_from_the_table(tmp_path: Path) -> None:

@@ -94,5 +94,5 @@ def test_a_condition_that_cannot_be_used_is_refused_with_its_text(text: str) -> 
 def test_without_its_packages_a_condition_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyiceberg.expressions.parser", None)
 
-    with pytest.raises(InvalidRequest, match=r"pip install headwater\[lake\]"):
+    with pytest.raises(InvalidRequest, match=r"pip install 'headwater\[lake\]'"):
         condition("id = 1", ROWS.schema)

@@ -23,6 +23,7 @@ from headwater.log.device import Frame
 from headwater.metadata.shard_state import ShardState, fold_frames
 from headwater.settings import LogSettings, Settings
 from headwater.storage.simulated import SimulatedFiles
+from headwater.topics.embedded import EmbeddedEngine
 from headwater.topics.engine import Engine
 from headwater.topics.requests import GroupOffset, Identity, PartitionRows, SourceAt, Told, TopicRequest
 from tests.unit.topics.known_landings import KnownLandings
@@ -55,13 +56,14 @@ class World:
     settings: Settings = QUIET
     seed: int = 1
     landings: KnownLandings = field(default_factory=KnownLandings)
-    engines: list[Engine] = field(default_factory=list)
+    engines: list[EmbeddedEngine] = field(default_factory=list)
 
-    def engine(self) -> Engine:
+    def engine(self) -> EmbeddedEngine:
         """Open the directory once more; all that were opened are in `engines`."""
         self.seed += 1
-        engine = Engine(
+        engine = EmbeddedEngine(
             self.files,
+            directory="small",
             settings=self.settings,
             clock=self.clock,
             entropy=Random(self.seed).randbytes,
@@ -82,8 +84,11 @@ class World:
         return replace(self, files=self.files.crash(Random(seed)), engines=[])
 
 
-def engine_of(log: Log) -> Engine:
-    return log._engine
+def engine_of(log: Log) -> EmbeddedEngine:
+    """The engine of a log that is open in this process."""
+    engine = log._engine
+    assert isinstance(engine, EmbeddedEngine)
+    return engine
 
 
 def together(engine: Engine, *asks: Callable[[], Future[Any]]) -> list[Future[Any]]:
@@ -119,7 +124,7 @@ def transacting(
     def ask() -> Future[Told]:
         future: Future[Told] = Future()
         future.set_running_or_notify_cancel()
-        request = engine._preparation.request(
+        request = engine.preparation.request(
             list(rows), identity=identity, groups=groups, sources=sources, transaction=True, future=future
         )
         engine.shard.log.submit_future(request)
@@ -134,7 +139,7 @@ def queued(engine: Engine, *rows: PartitionRows) -> Callable[[], Future[Any]]:
     def ask() -> Future[Any]:
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
-        engine.shard.log.submit_future(engine._preparation.request(list(rows), future=future))
+        engine.shard.log.submit_future(engine.preparation.request(list(rows), future=future))
         return future
 
     return ask

@@ -155,7 +155,7 @@ def test_rows_can_be_had_in_every_form() -> None:
     assert rows.to_pandas()["x"].tolist() == [0, 1]
     assert rows.to_polars()["x"].to_list() == [0, 1]
     assert pa.RecordBatchReader.from_stream(rows).read_all().num_rows == 2
-    assert repr(rows) == "Rows(x)"
+    assert repr(rows) == "<Rows of x: int64; take them with to_arrow(), to_pandas(), to_polars(), to_pylist()>"
 
 
 def test_a_topic_without_rows_has_its_columns() -> None:

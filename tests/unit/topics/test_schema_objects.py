@@ -13,6 +13,7 @@ from headwater.storage.objects import StoreUnsure
 from headwater.storage.simulated_store import SimulatedStore
 from headwater.topics.schema import unpack_schema
 from headwater.topics.schema_objects import schema_name
+from tests.unit.topics.small_engines import engine_of
 
 
 def open_log(store: SimulatedStore, *, threads: bool = False) -> hw.Log:
@@ -105,4 +106,4 @@ def test_on_a_disk_there_are_none() -> None:
     with hw.open(":memory:") as log:
         log.topic("orders", schema={"id": int})
 
-        assert log._engine._files.list("schemas") == []
+        assert engine_of(log)._files.list("schemas") == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from dataclasses import replace
+from threading import Thread
 
 import pytest
 
@@ -555,3 +556,24 @@ def test_a_state_that_the_log_has_let_go_of_and_no_checkpoint_holds_is_lost_by_n
     monkeypatch.setattr(shard, "_fold_to", forgotten)
     with pytest.raises(CheckpointLost):
         shard.state()
+
+
+def test_offsets_can_be_asked_for_while_segments_roll() -> None:
+    """A segment that is sealed lets go of its index: whoever looked at it a moment before looks at the next one."""
+    log = World(settings=with_log(segment_size_bytes_max=2 * KIB, write_body_bytes_max=2 * KIB)).log()
+    topic = log.topic("rows", schema={"x": int})
+
+    def append() -> None:
+        for _ in range(100):
+            topic.append([{"x": number} for number in range(100)])
+
+    writer = Thread(target=append)
+    writer.start()
+    engine = engine_of(log)
+    seen = []
+    while writer.is_alive():
+        seen += [engine.next_offset(topic.number, 0) for _ in range(100)]
+    writer.join()
+
+    assert seen == sorted(seen)
+    assert log.status().segments > 40

@@ -1,0 +1,1 @@
+"""The server: Flight and HTTP over an engine.  Thin: parse, check, call."""

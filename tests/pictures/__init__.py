@@ -1,0 +1,1 @@
+"""The pictures of docs/pictures, made anew: `python -m tests.pictures`."""
