@@ -62,9 +62,12 @@ import pathlib
 import sys
 import time
 
+import pyarrow as pa
+
 import headwater as hw
 
 hw.open  # imported by now
+pa.array([0])  # and so is pandas, where it is installed: pyarrow looks for it at its first array
 began = time.perf_counter()
 log = hw.open(sys.argv[1])
 topics = log.topics()
