@@ -148,8 +148,8 @@ PART = Part(
             "consume_kafka_many_rows_per_s",
             "Kafka with fsync",
             "higher",
-            "A poll of ours gives the rows of one partition and asks the server once; Kafka's client fetches from all "
-            "partitions ahead of time.",
+            "Each frame of ours is read and checked by Python, and rows that are spread are a frame each; a poll gives "
+            "those of one partition.",
         ),
         Compared(
             "consuming: rate over many partitions in times of one",

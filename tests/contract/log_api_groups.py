@@ -49,6 +49,30 @@ class Groups:
 
         assert seen == {0: 20, 1: 20}
 
+    def test_many_partitions_with_a_few_rows_each_come_whole_in_order_and_in_turn(self, log: hw.Log) -> None:
+        topic = log.topic("orders", schema=ORDER, partitions=30)
+        for first in range(0, 90, 45):
+            with log.transaction() as tx:
+                for number in range(first, first + 45):
+                    tx.append("orders", order(number), partition=number % 30)
+        with log.consumer("orders", group="billing") as consumer:
+            turns: list[int] = []
+            seen: dict[int, list[int]] = {}
+            while (polled := consumer.poll(max_rows=2)) is not None:
+                rows = seen.setdefault(polled.partition, [])
+                assert polled.offset == len(rows)
+                rows += polled.batch.column("order_id").to_pylist()
+                assert polled.next_offset == len(rows)
+                turns.append(polled.partition)
+            assert consumer.commit() == dict.fromkeys(range(30), 3)
+            for number in range(90, 120):
+                topic.append(order(number), partition=number % 30)
+            later = take_all(consumer)
+
+        assert seen == {partition: [partition, partition + 30, partition + 60] for partition in range(30)}
+        assert turns == [*range(30), *range(30)]
+        assert sorted(later) == list(range(90, 120))
+
     def test_two_members_share_the_partitions_and_no_row_is_read_twice(self, log: hw.Log) -> None:
         filled(log)
         one = log.consumer("orders", group="billing")

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.protocol.calls import CALLS, CreateTopics
 from headwater.protocol.codec import pack
-from headwater.protocol.streams import AppendStream, ReadPartition, ReadRows, RowsRequest
+from headwater.protocol.streams import AppendStream, ReadPartition, ReadPartitions, ReadRows, RowsRequest
 from tests.hostile import arrow_bytes, flight_bytes
 from tests.hostile.attack import OWN_ERROR, Attacker, Finding, Target
 from tests.hostile.flight_bytes import SERVICE
@@ -240,6 +240,7 @@ def reader_that_goes(chance: random.Random, attacker: Attacker) -> str:
     tickets = (
         ReadRows(target.topic, _earliest(), follow=True),
         ReadPartition(target.topic, 0, chance.choice((0, 1, 1 << 40))),
+        ReadPartitions(target.topic, {chance.choice((0, 1, 1 << 40)): chance.choice((0, 1, 1 << 40))}),
     )
     connection = attacker.connection()
     stream = connection.open(request_headers(SERVICE + b"DoGet", *authorized(target)))

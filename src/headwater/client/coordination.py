@@ -44,9 +44,9 @@ class ClientCoordinator:
     """groups.GroupCoordinator, behind a server."""
 
     def __init__(
-        self, connection: Connection, id_of: Callable[[int], bytes], standing: Callable[[bytes, int], int | None]
+        self, connection: Connection, id_of: Callable[[int], bytes], standing: Callable[[bytes], list[tuple[int, int]]]
     ) -> None:
-        """`standing` says at which offset of a partition a stream of rows stands, if one does."""
+        """`standing` says of which partitions of a topic streams of rows are open, and at which offset each stands."""
         self._connection = connection
         self._id_of = id_of
         self._standing = standing
@@ -93,12 +93,9 @@ class ClientCoordinator:
         known = self.known[topic_number]
         if self.clock.monotonic_s() - told.at_s > min(KNOWN_S, self.lease_s / 20):
             return False
-        topic_id = self._id_of(topic_number)
-        for lease in told.leases:
-            at = self._standing(topic_id, lease.partition)
-            if at is not None and at < known.offsets[lease.partition].next:
-                return True
-        return False
+        held = {lease.partition for lease in told.leases}
+        open_streams = self._standing(self._id_of(topic_number))
+        return any(number in held and at < known.offsets[number].next for number, at in open_streams)
 
     def leave(self, group: str, topic_number: int, member: str) -> None:
         self._told.pop(member, None)

@@ -353,6 +353,9 @@ class ClientEngine(Closes):
     ) -> tuple[pa.RecordBatch | None, int]:
         return self._streams.take(self.id_of(topic_number), partition, offset, rows_max)
 
+    def gather(self, topic_number: int, offsets: Mapping[int, int]) -> Iterable[pa.RecordBatch]:
+        return self._streams.gather(self.id_of(topic_number), offsets)
+
     def older_rows(self, topic_number: int, partition: int, offset: int) -> OlderPart | None:
         return None  # the server reads the table where the log has let go
 
@@ -421,6 +424,7 @@ class _Polling:
         self.commit_offsets = engine.commit_offsets
         self.read_rows = engine.read_rows
         self.older_rows = engine.older_rows
+        self.gather = engine.gather
 
     def wait_for_rows(self, lsn: int, timeout_s: float) -> bool:
         return self._engine.wait_for_rows(lsn, timeout_s, self._number)

@@ -9,14 +9,15 @@ LIMIT    A few streams more than are in use stay open; the one not used for long
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 import pyarrow as pa
 
 from headwater.client.connection import Connection
 from headwater.errors import Unavailable
 from headwater.protocol.codec import unpack
-from headwater.protocol.streams import ReadPartition, ReadTo
+from headwater.protocol.streams import PARTITIONS_MAX, ReadPartition, ReadPartitions, ReadTo
 
 KEPT = 64
 OFFSET = "_hw_offset"
@@ -59,10 +60,22 @@ class PartitionStreams:
         self._keep((topic_id, partition, after), standing)
         return batch, after
 
-    def standing(self, topic_id: bytes, partition: int) -> int | None:
-        """At which offset a stream of this partition stands; nothing where there is none."""
+    def gather(self, topic_id: bytes, offsets: Mapping[int, int]) -> list[pa.RecordBatch]:
+        """Some rows of many partitions by one message, with their partitions and offsets."""
+        asked = dict(islice(offsets.items(), PARTITIONS_MAX))
+        found: list[pa.RecordBatch] = []
+        try:
+            for batch, _ in self._connection.get(ReadPartitions(topic_id, asked)):
+                found.append(batch)
+        except Unavailable:
+            # What came before it broke is right, and whoever reads on asks for the rest, or hears why it cannot.
+            self._connection.check_open()
+        return found
+
+    def standing(self, topic_id: bytes) -> list[tuple[int, int]]:
+        """The partitions of which streams are open, and the offset at which each stands."""
         with self._lock:
-            return next((at for topic, number, at in self._standing if (topic, number) == (topic_id, partition)), None)
+            return [(number, at) for topic, number, at in self._standing if topic == topic_id]
 
     def _next(self, standing: _Standing, rows_max: int, offset: int) -> tuple[pa.RecordBatch | None, int]:
         batch, to = standing.left, standing.left_to

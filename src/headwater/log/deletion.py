@@ -75,7 +75,7 @@ class DeletionReport:
     drained: tuple[Rewritten, ...]
 
 
-RecordIntent = Callable[[DeletionIntent], None]
+RecordIntent = Callable[[DeletionIntent], object]
 """Returns once the intent is durable; from then on the log's start is the intent's."""
 
 

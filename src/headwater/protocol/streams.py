@@ -3,10 +3,11 @@
 APPEND   The descriptor's command is an AppendStream; the stream's Arrow schema is exactly the topic's, of the version
          that it names.  Each record batch is one request, with a RowsRequest as its metadata, and each is answered, in
          order, by a RowsAnswer.  A request that is refused does not end the stream.
-READ     A ticket is a ReadRows, ReadPartition or ReadFrames; GetFlightInfo takes a ReadPlan as its command and gives
-         endpoints, each with its ticket and where to go with it.
+READ     A ticket is a ReadRows, ReadPartition, ReadPartitions or ReadFrames; GetFlightInfo takes a ReadPlan as its
+         command and gives endpoints, each with its ticket and where to go with it.
          ReadPartition: the topic's columns and `_hw_offset`; each batch has a ReadTo as its metadata, and one without
          rows moves the reader on all the same.
+         ReadPartitions: the topic's columns, `_hw_partition` and `_hw_offset`.
          ReadFrames: one column `frame`, binary: frames of the log as they lie there, checksums and all.
 """
 
@@ -24,6 +25,8 @@ TopicId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Rows = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 """Thirty years is for ever; a wait cannot be told to last longer than some hundreds."""
+PARTITIONS_MAX = 100_000
+"""So many partitions one ReadPartitions names at most."""
 Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=10_000)]
 
 
@@ -88,6 +91,14 @@ class ReadPartition(msgspec.Struct, frozen=True, tag="partition", forbid_unknown
     batch_rows: Rows = 65_536
 
 
+class ReadPartitions(msgspec.Struct, frozen=True, tag="partitions", forbid_unknown_fields=True):
+    """Some rows of many partitions, each from its offset on, for a consumer: those that lie together in the log now."""
+
+    topic: TopicId
+    offsets: Annotated[dict[Number, Number], msgspec.Meta(min_length=1, max_length=PARTITIONS_MAX)]
+    """By partition."""
+
+
 class ReadTo(msgspec.Struct, frozen=True, array_like=True):
     """How far a batch of a partition goes: from `offset` to before `next_offset`."""
 
@@ -114,7 +125,7 @@ class ReadPlan(msgspec.Struct, frozen=True, tag="plan", forbid_unknown_fields=Tr
     system_columns: bool = False
 
 
-Ticket = ReadRows | ReadPartition | ReadFrames
+Ticket = ReadRows | ReadPartition | ReadPartitions | ReadFrames
 Command = AppendStream | ReadPlan
 FRAME_COLUMN = "frame"
 Right = Literal["read", "write", "land", "admin"]

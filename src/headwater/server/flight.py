@@ -25,7 +25,7 @@ from headwater.errors import InvalidRequest, TooLarge, Unauthenticated
 from headwater.protocol.calls import CALLS, Call
 from headwater.protocol.codec import pack, unpack
 from headwater.protocol.lake_calls import LAKE_CALLS
-from headwater.protocol.streams import AppendStream, ReadFrames, ReadPlan, ReadRows, Ticket
+from headwater.protocol.streams import AppendStream, ReadFrames, ReadPartitions, ReadPlan, ReadRows, Ticket
 from headwater.server.appends import append_rows
 from headwater.server.callers import CALLER, Asked, Caller, CallerFactory
 from headwater.server.calls import HANDLERS
@@ -34,7 +34,7 @@ from headwater.server.frames import read_frames
 from headwater.server.front import Front
 from headwater.server.in_flight import InFlight
 from headwater.server.lake_calls import LAKE_HANDLERS
-from headwater.server.reads import Outgoing, Plan, plan_parts, plan_rows, read_partition, read_rows
+from headwater.server.reads import Outgoing, Plan, plan_parts, plan_rows, read_partition, read_partitions, read_rows
 from headwater.server.served import Served
 
 KNOWN = {**CALLS, **LAKE_CALLS}
@@ -114,6 +114,8 @@ class FlightDoor(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
             if isinstance(wanted, ReadRows):
                 found = read_rows(self._served, who(), wanted, gone)
+            elif isinstance(wanted, ReadPartitions):
+                found = read_partitions(self._served, who(), wanted)
             else:
                 found = read_partition(self._served, who(), wanted, gone)
             return flight.GeneratorStream(found.schema, self._guarded(found, still))

@@ -10,7 +10,7 @@ NOT HERE Frames as they lie in the log: frames.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,11 +21,11 @@ import pyarrow as pa
 from headwater.metadata.operations import TopicRecord
 from headwater.protocol.codec import pack
 from headwater.protocol.places import AtLsn, AtOffset, AtOffsets, AtWord, place_of
-from headwater.protocol.streams import ReadPartition, ReadPlan, ReadRows, ReadTo
+from headwater.protocol.streams import ReadPartition, ReadPartitions, ReadPlan, ReadRows, ReadTo
 from headwater.server.access import Principal
 from headwater.server.served import Served
 from headwater.topics.read_shape import SYSTEM_COLUMNS
-from headwater.topics.reading import Rows, Wanted
+from headwater.topics.reading import Wanted
 
 PIECE_BYTES = 4 * 1024 * 1024
 GONE_LOOK_S = 0.5
@@ -62,7 +62,15 @@ def read_rows(served: Served, principal: Principal, ticket: ReadRows, gone: Gone
     return Outgoing(rows.schema, _given(served, principal, rows))
 
 
-def _given(served: Served, principal: Principal, rows: Rows) -> Iterator[tuple[pa.RecordBatch, bytes | None]]:
+def read_partitions(served: Served, principal: Principal, ticket: ReadPartitions) -> Outgoing:
+    topic = served.by_id(principal, ticket.topic, "read")
+    found = served.engine.gather(topic.number, ticket.offsets)
+    return Outgoing(found.schema, _given(served, principal, found))
+
+
+def _given(
+    served: Served, principal: Principal, rows: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[pa.RecordBatch, bytes | None]]:
     with served.streams.opened(principal):
         for batch in rows:
             for piece in pieces(batch):

@@ -6,6 +6,9 @@ PROMISE  At least once: a row that was handed out and not committed is handed ou
          Nothing is committed unless it is asked for, with one exception: a consumer that begins at "latest" commits
          where it began, so that rows which come before its first commit are not passed over when it dies.
 ORDER    Rows of a partition come in offset order.  Partitions take turns: the one served longest ago is next.
+MANY     Where many partitions have a few rows each, those are gathered by one pass over the log and handed out from
+         memory.  Meanwhile what the group said stands for KNOWN_S, which is far less than a lease; after a commit it is
+         asked at once.
 LOST     A partition that is lost and regained is read from its committed offset again.  What was handed out of it and
          not committed stays on a list of what was lost until `commit` has named it in a Fenced, or `rewind`.
 TABLE    What the log has let go of is handed out from the topic's table, if it has one, before what the log holds.
@@ -19,7 +22,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol, Self
@@ -28,6 +31,7 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.errors import Closed, Fenced, Forgotten, InvalidRequest
+from headwater.topics.ahead import Ahead
 from headwater.topics.groups import Generation, Lease
 from headwater.topics.reading import OlderPart
 
@@ -36,6 +40,16 @@ logger = logging.getLogger("headwater.topics")
 BATCH_ROWS = 65_536
 RENEW_S_MAX = 1.0
 """A consumer that waits for rows looks this often whether others have come, and sooner if leases are short."""
+
+KNOWN_S = 0.1
+KNOWN_TIMES = 10
+"""What took long to ask for, because it is much, stands so many times as long; never more than a share of a lease."""
+MANY = 8
+"""From so many partitions with a few rows each on, their rows are gathered."""
+FEW_ROWS = 1_024
+"""A partition with more than these to read is read by itself: a long run of its own costs less than a pass."""
+ALONE_MAX = 64
+"""Where a pass did not help, at most so many reads of one partition come before it is tried again."""
 
 
 class Coordinator(Protocol):
@@ -93,6 +107,11 @@ class GroupEngine(Protocol):
 
         That offset may be higher without rows, where compaction has left none.
         """
+        ...
+
+    def gather(self, topic_number: int, offsets: Mapping[int, int]) -> Iterable[pa.RecordBatch]:
+        """Rows of these partitions, each from its offset on, with `_hw_partition` and `_hw_offset`; of some perhaps
+        none."""
         ...
 
     def older_rows(self, topic_number: int, partition: int, offset: int) -> OlderPart | None:
@@ -162,6 +181,11 @@ class Consumer:
         self._renew_s = min(RENEW_S_MAX, self._coordinator.lease_s / 3)
         self._held: dict[int, _Reading] = {}  # the partition served longest ago is first
         self._leases: tuple[Lease, ...] = ()
+        self._known_until_s = -math.inf
+        self._ahead = Ahead()
+        self._alone = self._alone_next = (
+            0  # reads of one partition before the next pass, now and where it does not help
+        )
         self._lost: dict[int, tuple[int, Generation]] = {}
         self._asked: dict[int, tuple[int, Generation]] = {}
         self._closed = False
@@ -182,8 +206,10 @@ class Consumer:
         deadline_s = clock.monotonic_s() + timeout_s
         while True:
             lsn = self._engine.durable_lsn()  # read before looking, so that rows which come meanwhile end the wait
-            self.heartbeat()
-            polled = self._next_rows(rows_max)
+            if not self._ahead or clock.monotonic_s() >= self._known_until_s:
+                self.heartbeat()
+            self._check_open()
+            polled = self._next_gathered(rows_max) or self._next_rows(rows_max)
             if polled is not None:
                 return polled
             left_s = deadline_s - clock.monotonic_s()
@@ -206,11 +232,16 @@ class Consumer:
 
     def heartbeat(self) -> None:
         """Renew the lease, and take or give up partitions.  `poll` does this; call it where work on rows takes long."""
+        clock = self._coordinator.clock
+        begun_s = clock.monotonic_s()
         partitions = self._engine.partitions_of(self.topic_number)
         busy = {number for number, reading in self._held.items() if reading.position != reading.committed}
         with self._lock:
             self._check_open()
             leases = self._coordinator.poll(self.group, self.topic_number, self.member, partitions, busy)
+        now_s = clock.monotonic_s()
+        known_s = max(KNOWN_S, KNOWN_TIMES * (now_s - begun_s))
+        self._known_until_s = now_s + min(known_s, self._coordinator.lease_s / 20)
         if leases == self._leases:
             return
         current = {lease.partition: lease.generation for lease in leases}
@@ -252,9 +283,44 @@ class Consumer:
         self._held.update(begun)
         return True
 
+    def _next_gathered(self, rows_max: int) -> Polled | None:
+        while (taken := self._ahead.take(rows_max)) is not None:
+            number, offset, after, batch = taken
+            reading = self._held.get(number)
+            if reading is None or reading.position != offset:
+                self._ahead.drop(number)  # it was lost since then, or is to be read from elsewhere
+                continue
+            reading.position = after
+            reading.first_ever = False
+            self._held[number] = self._held.pop(number)
+            return Polled(number, offset, after, batch)
+        return None
+
+    def _gather(self, first: int) -> bool:
+        """Whether this partition's rows are at hand now, with those of many others."""
+        if len(self._held) < MANY or not self._has_few_rows(first):
+            return False
+        if self._alone:
+            self._alone -= 1
+            return False
+        asked = {number: self._held[number].position for number in self._held if self._has_few_rows(number)}
+        found: set[int] = set()
+        if len(asked) >= MANY:
+            found = self._ahead.put(asked, self._engine.gather(self.topic_number, asked))
+        self._alone_next = 0 if len(found) >= MANY else min(2 * self._alone_next + 1, ALONE_MAX)
+        self._alone = self._alone_next
+        return first in found
+
+    def _has_few_rows(self, number: int) -> bool:
+        reading = self._held[number]
+        unread = self._engine.next_offset(self.topic_number, number) - reading.position
+        return reading.older is None and 0 < unread <= FEW_ROWS
+
     def _next_rows(self, rows_max: int) -> Polled | None:
         for number, reading in self._held.items():
             while reading.position < self._engine.next_offset(self.topic_number, number):
+                if self._gather(number):
+                    return self._next_gathered(rows_max)
                 self._skip_what_is_gone(number, reading)
                 offset = reading.position
                 try:
@@ -374,6 +440,7 @@ class Consumer:
             reading = self._held.get(number)
             if reading is not None and reading.generation == generation:
                 reading.committed = offset
+        self._known_until_s = -math.inf
 
     def _uncommitted(self) -> dict[int, tuple[int, Generation]]:
         return {

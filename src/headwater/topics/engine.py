@@ -23,7 +23,6 @@ import pyarrow as pa
 from headwater.clock import Clock, Entropy
 from headwater.errors import Closed, Conflict, LogLocked, RowsUnlanded, UnknownTopic
 from headwater.ids import Lsn
-from headwater.log.deletion import DeletionIntent
 from headwater.log.index import partition_key
 from headwater.log.pins import Pins
 from headwater.metadata.journal import Journal, open_journal
@@ -44,6 +43,7 @@ from headwater.topics.checked_appends import append_checked_future
 from headwater.topics.cleanup import Cleanup, CleanupReport
 from headwater.topics.compaction import CompactionReport, check_compactable
 from headwater.topics.consumer import Consumer
+from headwater.topics.gathering import gather
 from headwater.topics.groups import Generation, GroupCoordinator
 from headwater.topics.names import REJECTED_SUFFIX, checked_name, rejected_name
 from headwater.topics.older import OlderRows, is_read_from_its_table
@@ -506,6 +506,10 @@ class Engine:
         found = rows_and_next_offset(self.read(topic_number, partition_rows(partition, offset, rows_max)))
         return found if found is not None else (None, following)
 
+    def gather(self, topic_number: int, offsets: Mapping[int, int]) -> Rows:
+        self.topic_numbered(topic_number)
+        return gather(self.shard.log, self._topic_now(topic_number), offsets, self._older)
+
     def wait_for_rows(self, lsn: int, timeout_s: float) -> bool:
         return self.shard.log.wait_beyond(Lsn(lsn), timeout_s)
 
@@ -554,7 +558,7 @@ class Engine:
                 self._cleanup = Cleanup(
                     self.shard.log,
                     pins=self.pins,
-                    record_intent=self._record_intent,
+                    record_intent=lambda intent: self.journal.append([SetLogStart(intent.log_start, intent.segments)]),
                     forget_topics=lambda numbers: self.journal.append([ForgetTopics(tuple(numbers))]),
                     landings=self._landings,
                     caution=self._caution,
@@ -562,9 +566,6 @@ class Engine:
                     settings=self.settings.log,
                 )
             return self._cleanup
-
-    def _record_intent(self, intent: DeletionIntent) -> None:
-        self.journal.append([SetLogStart(intent.log_start, intent.segments)])
 
     def _begin_upkeep(self) -> None:
         """From now on this process is the owner: it looks after the log, by itself if it may."""

@@ -7,8 +7,10 @@ NOT HERE Which rows: reading.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.errors import InvalidRequest
 from headwater.frames.frame import Flag, Header
@@ -65,29 +67,38 @@ class ReadShape:
         """The rows as the frame holds them."""
         return decode_rows(header, body, self._schemas[header.schema_version - 1])
 
-    def give(self, header: Header, rows: FrameRows) -> pa.RecordBatch:
-        """The same rows in the form that was asked for."""
-        batch = rows.batch
-        if header.schema_version < self._version:
+    def give(self, frames: Sequence[tuple[Header, FrameRows]]) -> pa.RecordBatch:
+        """The rows of these frames, which are of one schema version, in the form that was asked for.
+
+        Of many small ones at once, because the system's columns of a frame with one row cost as much as those of all.
+        """
+        version = frames[0][0].schema_version
+        batches = [rows.batch for _, rows in frames]
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        if version < self._version:
             batch = adapt(batch, self._present)
-        elif header.schema_version > self._version:
+        elif version > self._version:
             batch = self._as_before(batch)
         if not self._keyed and not self._system and self._columns is None:
             return batch
-        count = batch.num_rows
+        headers = [header for header, _ in frames]
+        spread = _Spread([each.num_rows for each in batches])
         columns = list(batch.columns)
         names = list(self._present.names)
         if self._keyed:
-            columns.append(pa.repeat("D" if header.flags & Flag.TOMBSTONES else "U", count))
+            columns.append(spread.of(["D" if each.flags & Flag.TOMBSTONES else "U" for each in headers], _OP.type))
             names.append(OP_COLUMN)
         if self._system:
-            offsets = rows.offsets if rows.offsets is not None else dense(header.base_offset, count)
-            time = pa.scalar(header.append_time_us, pa.timestamp("us", "UTC"))
+            offsets = [
+                dense(header.base_offset, rows.batch.num_rows) if rows.offsets is None else rows.offsets
+                for header, rows in frames
+            ]
+            lsn, partition, _, time = (each.type for each in SYSTEM_COLUMNS)
             columns += [
-                pa.repeat(header.lsn, count).cast(pa.int64()),
-                pa.repeat(pa.scalar(header.partition, pa.int32()), count),
-                offsets,
-                pa.repeat(time, count),
+                spread.of([each.lsn for each in headers], lsn),
+                spread.of([each.partition for each in headers], partition),
+                pa.concat_arrays(offsets),
+                spread.of([each.append_time_us for each in headers], time),
             ]
             names += [each.name for each in SYSTEM_COLUMNS]
         if self._columns is not None:
@@ -114,6 +125,16 @@ class ReadShape:
             return batch.select(promised.names).cast(promised)
         except pa.ArrowInvalid as error:
             raise _widened(error) from error
+
+
+class _Spread:
+    """Values of frames, each given to all rows of its own."""
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        self._ends = pa.array(list(accumulate(counts)), pa.int32())
+
+    def of(self, values: Sequence[object], type_: pa.DataType) -> pa.Array:
+        return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(self._ends, pa.array(values, type_)))
 
 
 def _widened(error: pa.ArrowInvalid) -> InvalidRequest:

@@ -131,8 +131,11 @@ class Wanted:
     """How a follower waits where many do: of which topic, beyond which LSN, how long; whether rows may have come."""
 
 
-def read_rows(log: FrameLog, topic_now: TopicNow, wanted: Wanted, older: OlderRows | None = None) -> Rows:
-    """The rows of a topic; its schema is looked at when the reading begins."""
+def read_rows(
+    log: FrameLog, topic_now: TopicNow, wanted: Wanted, older: OlderRows | None = None, *, at: Place | None = None
+) -> Rows:
+    """The rows of a topic; its schema is looked at when the reading begins.  `at` is where it begins, if it was looked
+    up already."""
     topic = topic_now()
     assert topic is not None
     if not is_read_from_its_table(topic):
@@ -146,7 +149,7 @@ def read_rows(log: FrameLog, topic_now: TopicNow, wanted: Wanted, older: OlderRo
     shape = ReadShape(topic, wanted.columns, system_columns=wanted.system_columns)
     # Looked up now, so that what a caller gets does not depend on when the iteration begins.
     whole = None if older is None else partial(whole_from, log, topic, older)
-    start = find_place(log, topic, wanted.start, wanted.partition, whole)
+    start = at if at is not None else find_place(log, topic, wanted.start, wanted.partition, whole)
     stop = None if wanted.stop is None else find_place(log, topic, wanted.stop, wanted.partition)
     last = None if wanted.follow else log.durable_lsn()
     if stop is not None and stop.offsets is None and not (wanted.follow and stop.time_us is not None):
@@ -210,28 +213,32 @@ class _Reading:
 
     def _together(self) -> Iterator[pa.RecordBatch]:
         """Batches of a useful size; in order."""
-        waiting: list[pa.RecordBatch] = []
+        waiting: list[tuple[Header, FrameRows]] = []
         rows = size = 0
         enough = self._wanted.batch_rows if self._wanted.limit is None else self._wanted.limit
         for piece in self._pieces():
-            batch = self._rows_of(piece) if isinstance(piece, Frame) else piece
-            if isinstance(piece, Frame) and batch is None:
-                continue
-            if batch is None or not isinstance(piece, Frame) or piece.header.body_size >= _DIRECT_BYTES:
-                if waiting:
-                    yield _concat(waiting)
+            found: FrameRows | None = None
+            if isinstance(piece, Frame):
+                found = self._rows_of(piece)
+                if found is None:
+                    continue
+                header = piece.header
+                small = header.body_size < _DIRECT_BYTES
+                if waiting and not (small and waiting[0][0].schema_version == header.schema_version):
+                    yield self._shape.give(waiting)
                     waiting, rows, size = [], 0, 0
-                if batch is not None:
-                    yield batch
-                continue
-            waiting.append(batch)
-            rows += batch.num_rows
-            size += piece.header.body_size
-            if rows >= enough or size >= _TOGETHER_BYTES:
-                yield _concat(waiting)
+                waiting.append((header, found))
+                rows += found.batch.num_rows
+                size += header.body_size
+                if small and rows < enough and size < _TOGETHER_BYTES:
+                    continue
+            if waiting:
+                yield self._shape.give(waiting)
                 waiting, rows, size = [], 0, 0
+            if piece is not None and found is None:
+                yield piece
         if waiting:
-            yield _concat(waiting)
+            yield self._shape.give(waiting)
 
     def _pieces(self) -> Iterator[Frame | pa.RecordBatch | None]:
         """The topic's rows, as batches of its table and then as frames; None where a follower has come to the end and
@@ -402,8 +409,8 @@ class _Reading:
                     first_offset=first,
                 )
 
-    def _rows_of(self, frame: Frame) -> pa.RecordBatch | None:
-        """The rows of a frame that were asked for."""
+    def _rows_of(self, frame: Frame) -> FrameRows | None:
+        """The rows of a frame that were asked for; nothing where there are none."""
         header = frame.header
         if header.kind != Kind.DATA and header.kind != Kind.SPARSE:
             return None
@@ -437,7 +444,7 @@ class _Reading:
         rows = self._shape.rows(header, frame.body)
         if low > header.base_offset or high < header.base_offset + header.offset_count:
             rows = _between(header, rows, low, high)
-        return self._shape.give(header, rows) if rows.batch.num_rows else None
+        return rows if rows.batch.num_rows else None
 
 
 def _next_offsets(log: FrameLog, topic_number: int, topic_now: TopicNow, only: int | None) -> dict[int, int]:

@@ -256,6 +256,32 @@ def test_a_consumer_begins_at_the_first_row_ever_and_loads_the_table_once(lake: 
     assert lake.calls.count("load") == 1
 
 
+def test_a_consumer_of_many_partitions_reads_the_table_and_then_the_log(lake: OlderLake) -> None:
+    lake.topic("orders", partitions=12)
+    numbers = iter(range(1000))
+
+    def append(partitions: range, rows: int) -> None:
+        for partition in partitions:
+            lake.log["orders"].append([{"x": next(numbers)} for _ in range(rows)], partition=partition)
+
+    append(range(12), 2)
+    lake.round()
+    assert lake.let_go()
+    append(range(6, 12), 2)
+    lake.round()
+    append(range(12), 1)
+
+    with lake.log.consumer("orders", group="billing") as consumer:
+        seen: dict[int, list[int]] = {}
+        while (poll := consumer.poll()) is not None:
+            assert poll.offset == len(seen.setdefault(poll.partition, []))
+            seen[poll.partition] += poll.batch["x"].to_pylist()
+        assert consumer.skipped == {}
+
+    assert sorted(each for rows in seen.values() for each in rows) == list(range(48))
+    assert all(rows == sorted(rows) for rows in seen.values())
+
+
 def test_a_consumer_goes_on_in_the_table_where_it_committed_and_where_it_is_sent(lake: OlderLake) -> None:
     landed(lake, partitions=1)
     with lake.log.consumer("orders", group="billing") as consumer:

@@ -14,7 +14,7 @@ from headwater.errors import Conflict, InvalidRequest, Unavailable, UnknownParti
 from headwater.protocol import calls
 from headwater.protocol.codec import pack, unpack
 from headwater.protocol.places import AtLsn, AtOffsets, AtWord
-from headwater.protocol.streams import ReadPartition, ReadPlan, ReadRows, ReadTo, RowsAnswer
+from headwater.protocol.streams import ReadPartition, ReadPartitions, ReadPlan, ReadRows, ReadTo, RowsAnswer
 from headwater.server import calls as server_calls
 from headwater.server import flight as server_flight
 from headwater.server.appends import Answers
@@ -161,11 +161,29 @@ def test_a_partition_is_read_with_the_offsets_of_each_batch(wire: Wire) -> None:
     assert second.data.drop_columns(["_hw_offset"]).to_pylist() == one(9)
 
 
+def test_rows_of_many_partitions_come_by_one_message_with_their_places(wire: Wire) -> None:
+    topic = wire.make("many-partitions", partitions=3)
+    put = wire.put(topic)
+    for number in range(6):
+        put.send(number + 1, one(number), partition=number % 3)
+        put.answer()
+    put.end()
+
+    rows = read_all(wire.get(ReadPartitions(topic.topic_id, {0: 1, 2: 0})))
+
+    assert [(row["id"], row["_hw_partition"], row["_hw_offset"]) for row in rows] == [(2, 2, 0), (3, 0, 1), (5, 2, 1)]
+    assert list(rows[0])[-2:] == ["_hw_partition", "_hw_offset"]
+    assert read_all(wire.get(ReadPartitions(topic.topic_id, {1: 2}))) == []
+
+
 def test_a_read_that_cannot_be_is_refused_by_its_kind(wire: Wire) -> None:
     topic = wire.make("refused-reads")
 
     for ticket, kind in (
         (ReadPartition(topic.topic_id, 7, 0), UnknownPartition),
+        (ReadPartitions(topic.topic_id, {0: 0, 7: 0}), UnknownPartition),
+        (ReadPartitions(bytes(16), {0: 0}), UnknownTopic),
+        (ReadPartitions(topic.topic_id, {}), InvalidRequest),
         (ReadRows(bytes(16), AtWord("earliest")), UnknownTopic),
         (ReadRows(topic.topic_id, AtWord("yesterday-ish")), InvalidRequest),
     ):

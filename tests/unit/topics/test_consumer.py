@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from headwater.clock import ManualClock
 from headwater.errors import Closed, Fenced, Forgotten, InvalidRequest, Unavailable, UnknownTopic
-from headwater.topics.consumer import Consumer, Polled
+from headwater.topics import consumer as consumer_module
+from headwater.topics.consumer import ALONE_MAX, FEW_ROWS, KNOWN_S, MANY, Consumer, Polled
 from headwater.topics.groups import Generation, GroupCoordinator
 
 LEASE_S = 30.0
@@ -38,6 +39,8 @@ class MemoryEngine:
         self.while_waiting: list[Callable[[], None]] = []
         self.before_a_read: Callable[[], None] = lambda: None
         self.before_a_commit: Callable[[], None] = lambda: None
+        self.before_a_gather: Callable[[], None] = lambda: None
+        self.gathered: list[dict[int, int]] = []
 
     def append(self, partition: int, *rows: int) -> None:
         self.rows[partition].extend(rows)
@@ -83,6 +86,23 @@ class MemoryEngine:
         after = min(offset + rows_max, len(self.rows[partition]))
         live = [self.rows[partition][at] for at in range(offset, after) if (partition, at) not in self.compacted]
         return (pa.record_batch({"n": live}) if live else None), after
+
+    def gather(self, topic_number: int, offsets: Mapping[int, int]) -> list[pa.RecordBatch]:
+        """As much as there is of each, a row of one after a row of the other."""
+        before, self.before_a_gather = self.before_a_gather, lambda: None
+        before()
+        self.gathered.append(dict(offsets))
+        found = [
+            (at - offset, partition, at)
+            for partition, offset in offsets.items()
+            for at in range(max(offset, self.first[partition]), len(self.rows[partition]))
+            if (partition, at) not in self.compacted
+        ]
+        schema = pa.schema([("n", pa.int64()), ("_hw_partition", pa.int32()), ("_hw_offset", pa.int64())])
+        return [
+            pa.record_batch([[self.rows[partition][at]], [partition], [at]], schema=schema)
+            for _, partition, at in sorted(found)
+        ]
 
     def older_rows(self, topic_number: int, partition: int, offset: int) -> None:
         return None
@@ -708,6 +728,153 @@ def test_a_forked_child_is_not_the_member(engine: MemoryEngine, monkeypatch: pyt
 # ------------------------------------------------------------------------------------------------ in any order
 
 
+# Many partitions with a few rows each ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many() -> MemoryEngine:
+    """Twelve partitions with two rows each: 0 and 1 of the first, 10 and 11 of the next."""
+    engine = MemoryEngine(partitions=12)
+    for partition in range(12):
+        engine.append(partition, 10 * partition, 10 * partition + 1)
+    return engine
+
+
+def test_rows_of_many_partitions_are_gathered_once_and_come_by_partition_in_turn(many: MemoryEngine) -> None:
+    consumer = many.consumer()
+
+    found = [consumer.poll() for _ in range(12)]
+
+    assert [numbers(each) for each in found] == [[10 * partition, 10 * partition + 1] for partition in range(12)]
+    assert [(each.partition, each.offset, each.next_offset) for each in found if each] == [(n, 0, 2) for n in range(12)]
+    assert many.gathered == [dict.fromkeys(range(12), 0)]
+    assert consumer.poll() is None
+
+
+def test_what_is_left_of_a_partition_comes_after_the_others(many: MemoryEngine) -> None:
+    consumer = many.consumer()
+
+    found = [consumer.poll(max_rows=1) for _ in range(24)]
+
+    assert [numbers(each) for each in found[:12]] == [[10 * partition] for partition in range(12)]
+    assert [numbers(each) for each in found[12:]] == [[10 * partition + 1] for partition in range(12)]
+    assert [(each.offset, each.next_offset) for each in found if each] == [(0, 1)] * 12 + [(1, 2)] * 12
+    assert len(many.gathered) == 1
+
+
+def test_few_partitions_are_read_one_by_one(many: MemoryEngine) -> None:
+    first, second = many.consumer(), many.consumer()
+    second.poll()
+
+    assert len(first.assignment) < MANY
+    drain(first)
+
+    assert many.gathered == []
+
+
+def test_a_partition_with_many_rows_is_read_by_itself(many: MemoryEngine) -> None:
+    many.append(5, *range(1000, 1000 + FEW_ROWS))
+    consumer = many.consumer()
+
+    found = drain(consumer)
+
+    assert sorted(found) == sorted(each for rows in many.rows for each in rows)
+    assert [5 in asked for asked in many.gathered] == [False]
+
+
+def test_a_partition_of_which_rows_have_gone_is_read_by_itself_and_they_are_counted(many: MemoryEngine) -> None:
+    consumer = many.consumer()
+    consumer.heartbeat()
+    many.clean_up(0, 1)
+    many.clean_up(7, 1)
+
+    found = drain(consumer)
+
+    assert found[:3] == [1, 10, 11]  # its turn is kept, although the others' rows are at hand
+    assert sorted(found) == sorted(set(range(0, 120, 10)) - {0, 70} | set(range(1, 121, 10)))
+    assert consumer.skipped == {0: 1, 7: 1}
+
+
+def test_a_hole_that_compaction_left_is_passed_over(many: MemoryEngine) -> None:
+    many.append(3, 32, 33)
+    many.compacted = {(3, 1), (4, 0)}
+    consumer = many.consumer()
+
+    by_partition = {polled.partition: (numbers(polled), polled.next_offset) for polled in iter(consumer.poll, None)}
+
+    assert by_partition[3] == ([30, 32, 33], 4)
+    assert by_partition[4] == ([41], 2)
+    assert consumer.skipped == {}
+
+
+def test_rows_that_wait_are_not_handed_out_where_the_partition_is_read_from_elsewhere(many: MemoryEngine) -> None:
+    consumer = many.consumer()
+    consumer.poll()
+    consumer.seek(1, 1)
+    consumer.seek(2, 0)
+
+    assert drain(consumer) == [20, 21, *(10 * n + i for n in range(3, 12) for i in (0, 1)), 11]
+
+
+def test_rows_that_wait_are_not_handed_out_of_a_partition_that_was_lost(many: MemoryEngine) -> None:
+    first = many.consumer()
+    first.poll()
+    first.commit()
+    second = many.consumer()
+    first.poll()  # the group's word of before the commit does not stand: it gives up six, and takes one
+    theirs = {number for number in range(12) if number not in first.assignment}
+    assert len(theirs) == 6
+
+    rows = drain(first)
+
+    assert not {row // 10 for row in rows} & theirs
+    assert {row // 10 for row in drain(second)} == theirs
+
+
+def test_the_group_is_asked_again_after_a_while_although_rows_wait(many: MemoryEngine) -> None:
+    first = many.consumer()
+    first.poll()
+    many.consumer()
+
+    first.poll()
+    assert len(first.assignment) == 12
+    many.clock.advance(KNOWN_S)
+    first.poll()
+
+    assert len(first.assignment) < 12
+
+
+def test_a_consumer_that_is_closed_hands_out_nothing_that_waits(many: MemoryEngine) -> None:
+    consumer = many.consumer()
+    consumer.poll()
+    consumer.close()
+
+    with pytest.raises(Closed):
+        consumer.poll()
+
+
+def test_where_gathering_does_not_help_it_is_tried_ever_less_often(
+    many: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    def nothing(topic_number: int, offsets: Mapping[int, int]) -> list[pa.RecordBatch]:
+        nonlocal tries
+        tries += 1
+        return []
+
+    monkeypatch.setattr(many, "gather", nothing)
+    consumer = many.consumer(batch_rows=1)
+    for partition in range(12):
+        many.append(partition, *range(100 * partition + 100, 100 * partition + 150))
+
+    found = drain(consumer)
+
+    assert len(found) == 12 * 52
+    # Before the 1st of the 624 reads, the 3rd, 7th, 15th, 31st, 63rd and 127th; then before each 65th.
+    assert tries == 7 + (12 * 52 - 127) // (ALONE_MAX + 1)
+
+
 class ConsumerMachine(RuleBasedStateMachine):
     """Members that read, commit, die and come back, while rows come: each row reaches the group, and output that is
     committed with its offsets holds each row exactly once."""
@@ -788,7 +955,11 @@ class ConsumerMachine(RuleBasedStateMachine):
         assert last.total_lag() == 0
 
 
-def test_output_that_is_committed_with_its_offsets_holds_each_row_once_whatever_happens() -> None:
+@pytest.mark.parametrize("many", [consumer_module.MANY, 1])
+def test_output_that_is_committed_with_its_offsets_holds_each_row_once_whatever_happens(
+    many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "MANY", many)
     run_state_machine_as_test(
         ConsumerMachine,
         settings=settings(
