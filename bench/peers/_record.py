@@ -54,7 +54,7 @@ def as_report(taken: Sequence[Taken], size: Size) -> Report:
     settings: dict[str, Setting] = {"size": size.name, **versions(), **machine()}
     figures: dict[str, float | None] = {}
     for each in taken:
-        settings.update(each.all_settings())
+        settings.update({f"{each.part.name}.size": size.name, **each.all_settings()})
         figures.update(each.figures())
     return Report(BENCH, settings, figures, tuple(each.bar() for each in taken))
 

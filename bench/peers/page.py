@@ -68,16 +68,11 @@ def _lines(record: Record, parts: list[Part], name: str) -> Iterator[str]:
     yield ""
     yield (
         f"Headwater beside Kafka, NATS JetStream, Spark's streaming into Iceberg and pyiceberg: real software, started "
-        f"by the bench, on the same machine with the same rows, taking turns. Recorded on {settings['date']}, "
-        f"a {settings['size']} run. Figures are medians over rounds, with the lowest and the highest in brackets."
+        f"by the bench, on the same machine with the same rows, taking turns. Recorded on {settings['date']}. "
+        f"Figures are medians over rounds, with the lowest and the highest in brackets."
     )
     yield ""
-    if settings["size"] == "quick":
-        yield "**This is a quick run: two rounds of most parts, at smaller sizes. A full one takes an hour.**"
-        yield ""
-    elif settings["size"] != "full":
-        yield "**This is no full run: its figures are noise, and show only that the bench works.**"
-        yield ""
+    yield from _sizes(record, parts)
     yield (
         f"*Machine*: {settings['cpu']}, {settings['cores']} cores, {settings['memory_gib']} GiB, {settings['disk']} "
         f"(a bare write of 4 KiB and its sync: {number(settings['disk_sync_of_4_kib_p50_ms'])} ms), "
@@ -106,6 +101,27 @@ def _lines(record: Record, parts: list[Part], name: str) -> Iterator[str]:
     yield from _where_peers_do_better(record, parts)
     for part in parts:
         yield from _part_lines(record, part)
+
+
+def _sizes(record: Record, parts: list[Part]) -> Iterator[str]:
+    """Of what kind of run the figures are, unless all are of a full one."""
+    by_size: dict[str, list[str]] = {}
+    for part in parts:
+        by_size.setdefault(_size(record, part), []).append(part.title)
+    for size, titles in by_size.items():
+        if size == "full":
+            continue
+        what = "a quick run: two rounds of most, at smaller sizes; a full one takes an hour or two"
+        if size != "quick":
+            what = "no run that counts: they are noise, and show only that the bench works"
+        which = "" if len(titles) == len(parts) else f" These are: {'; '.join(titles)}."
+        yield f"**{'All' if not which else 'Some'} figures are of {what}.{which}**"
+        yield ""
+
+
+def _size(record: Record, part: Part) -> str:
+    settings = record["settings"]
+    return str(settings.get(f"{part.name}.size", settings["size"]))
 
 
 def _versions(settings: Mapping[str, Any]) -> str:

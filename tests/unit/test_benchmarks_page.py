@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.peers import PARTS, part_named
-from bench.peers._part import QUICK, Part
+from bench.peers._part import FULL, QUICK, Part
 from bench.peers._record import Taken, merged
 from bench.peers.page import PAGE, PICTURES, ROOT, newest, pages
 
@@ -42,6 +42,19 @@ def test_the_newest_record_has_every_figure_of_every_part() -> None:
 
     missing = [f"{part.name}.{figure.name}" for part in EVERY_PART for figure in part.figures]
     assert [name for name in missing if name not in figures] == []
+
+
+def test_the_page_says_which_parts_are_of_a_smaller_run() -> None:
+    quick = record_of(1.0)
+    again = [Taken(EVERY_PART[0], {}, {}, 1.0)]
+
+    page = pages(merged(quick, again, FULL), "x.json")[PAGE]
+
+    assert "**All figures are of a quick run" in pages(quick, "x.json")[PAGE]
+    said = re.search(r"\*\*Some figures are of a quick run.*These are: (.*)\.\*\*", page)
+    assert said is not None and said[1].split("; ") == [part.title for part in EVERY_PART[1:]]
+    whole = merged(None, [Taken(part, {}, {}, 1.0) for part in EVERY_PART], FULL)
+    assert "figures are of" not in pages(whole, "x.json")[PAGE]
 
 
 @pytest.mark.parametrize("part", EVERY_PART, ids=PARTS)
