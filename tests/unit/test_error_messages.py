@@ -21,12 +21,16 @@ A_PERSON_DECIDES = {
     for name, kind in vars(errors).items()
     if isinstance(kind, type) and issubclass(kind, errors.Halted | errors.Poisoned)
 }
-OTHERS_THAT_STOP = {"LogLocked", "CutExpired", "RowsUnlanded"}
+OTHERS_THAT_STOP = {
+    "LogLocked", "CutExpired", "RowsUnlanded", "Fenced", "Forgotten", "NotAllowed", "Unauthenticated", "Conflict",
+    "Duplicate", "OutOfSequence", "UnknownProducer", "TooLarge",
+}  # fmt: skip
 MESSAGE_IS = {"LandingHalted": 1}
 """The argument that is the message, where it is not the first."""
 NEXT = re.compile(
     r"\b(?:run|restore|put|use|read|give|move|remove|close|open|audit|land|merge|begin|bring|take|wait|stop|look|roll|"
-    r"replace|connect|drop|report|change|ask|make|ends|let go)\b|`headwater |nothing goes until|nothing was read"
+    r"replace|connect|drop|report|change|ask|make|ends|let go|split|send|join|append|plan again|go on|leave|store|"
+    r"name|calls|is asked by|a token or a certificate with)\b|`headwater |nothing goes until|nothing was read"
 )
 """Words with which a sentence tells somebody what to do; the two others say that time will do it."""
 

@@ -85,7 +85,9 @@ class Registry:
             raise InvalidRequest(f"a log of a registry is named by a URL or a whole path: {url!r} is neither")
         url = url.rstrip("/")
         if not self._put(f"logs/{name}", {"format": FORMAT, "log": name, "url": url}) and self._log_url(name) != url:
-            raise Conflict("a log of this name is somewhere else", log=name, url=self._log_url(name))
+            raise Conflict(
+                "a log of this name is somewhere else: give this one another name", log=name, url=self._log_url(name)
+            )
         self._urls[name] = url
 
     def logs(self) -> list[RegisteredLog]:

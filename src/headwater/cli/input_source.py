@@ -76,7 +76,10 @@ class Source:
                 line += rest.count(b"\n", 0, end)
                 rest = rest[end:]
             if len(rest) > LINE_BYTES_MAX:
-                raise TooLarge(f"the line from line {line} on is longer than {LINE_BYTES_MAX >> 20} MiB")
+                raise TooLarge(
+                    f"the line from line {line} on is longer than {LINE_BYTES_MAX >> 20} MiB: put each row on a "
+                    "line of its own"
+                )
         if rest:
             yield Block(rest, line)
 

@@ -85,7 +85,7 @@ def check_write(drafts: Sequence[Draft], settings: LogSettings) -> int:
     if not drafts:
         raise InvalidRequest("a write has at least one frame")
     if len(drafts) > WRITE_FRAMES_MAX:
-        raise TooLarge("a write has too many frames", frames=len(drafts), limit=WRITE_FRAMES_MAX)
+        raise TooLarge("a write has too many frames: split it", frames=len(drafts), limit=WRITE_FRAMES_MAX)
     body_bytes = 0
     frame_bytes = 0
     for draft in drafts:

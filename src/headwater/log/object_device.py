@@ -525,7 +525,8 @@ class ObjectDevice(ObjectReads):
         """A slot of ours holds another's bytes.  It and all after it are not in the log, if the slot is still on the
         walk: below it lies what was deleted, where a claim that came too late may have left a fence."""
         fenced = Fenced(
-            "another process has taken the log over: nothing of this was appended, and nothing more is written here",
+            "another process has taken the log over: nothing of this was appended, and nothing more is written here; "
+            "open it again to go on",
             where=self._objects.url,
             slot=slot,
         )

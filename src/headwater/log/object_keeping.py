@@ -164,7 +164,7 @@ class Keeper:
         assert self._lease is not None
         if there is not None and there.token != self._lease.token:
             raise Fenced(
-                f"{there.holder} takes the log over: nothing more is written here",
+                f"{there.holder} takes the log over: nothing more is written here; open it again to go on",
                 where=self._bucket.url,
                 epoch=self._owner.claim.epoch,
             ) from why
@@ -243,7 +243,7 @@ class Keeper:
         found = self._asked(read_trim(self._place.directory))
         if found is not None and (found[0].epoch, found[0].token) != (claim.epoch, claim.token):
             raise Fenced(
-                "another process has taken the log over: nothing more is written here",
+                "another process has taken the log over: nothing more is written here; open it again to go on",
                 where=self._bucket.url,
                 epoch=claim.epoch,
             )

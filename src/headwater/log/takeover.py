@@ -114,7 +114,9 @@ def take_over(
             claimed = walk.epoch + 1
             if as_epoch is not None:
                 if as_epoch < claimed:
-                    raise Fenced("a later owner has it already", directory=directory, epoch=as_epoch)
+                    raise Fenced(
+                        "a later owner has it already: open it again to go on", directory=directory, epoch=as_epoch
+                    )
                 claimed = as_epoch
             data = make_fence(walk, claimed)
             reply = yield PutIfAbsent(f"{directory}/{slot}", data)
@@ -129,7 +131,11 @@ def take_over(
             return Taken(walk, epoch, owned, swapped)
         there = yield from read_trim(directory)
         if there is not None and there[0].epoch >= epoch and there[0].token != token:
-            raise Fenced("another process has taken the log over at the same time", directory=directory, epoch=epoch)
+            raise Fenced(
+                "another process has taken the log over at the same time: open it again",
+                directory=directory,
+                epoch=epoch,
+            )
 
 
 def swap_trim(directory: str, manifest: Manifest, etag: str) -> Asking[str | None]:
@@ -158,7 +164,7 @@ def move_trim(directory: str, manifest: Manifest, etag: str) -> Asking[str]:
         there = yield from read_trim(directory)
         if there is None or (there[0].epoch, there[0].token) != (manifest.epoch, manifest.token):
             raise Fenced(
-                "another process has taken the log over: nothing more is written here",
+                "another process has taken the log over: nothing more is written here; open it again to go on",
                 directory=directory,
                 epoch=manifest.epoch,
             )

@@ -100,7 +100,7 @@ def _request(served: Served, chunk: flight.FlightStreamChunk) -> RowsRequest:
         raise InvalidRequest("a record batch came without a request beside it")
     limit = served.settings.limits.message_bytes_max
     if chunk.app_metadata.size > limit:
-        raise TooLarge("a message is too large", bytes=chunk.app_metadata.size, bytes_max=limit)
+        raise TooLarge("a message is too large: split it", bytes=chunk.app_metadata.size, bytes_max=limit)
     return unpack(memoryview(chunk.app_metadata), RowsRequest)
 
 

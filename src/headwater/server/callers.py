@@ -41,10 +41,16 @@ class Caller(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no t
         """Raise unless the caller means this log, of which we are the owner of this epoch."""
         version = _number(self._version, "hw-version")
         if version is not None and version != VERSION:
-            raise InvalidRequest("this server speaks another version of the protocol", version=VERSION, asked=version)
+            raise InvalidRequest(
+                "this server speaks another version of the protocol: use a client of its own version",
+                version=VERSION,
+                asked=version,
+            )
         shard = _number(self._shard, "hw-shard")
         if shard is not None and shard != SHARD:
-            raise Conflict("this server has another shard of the log", shard=SHARD, asked=shard)
+            raise Conflict(
+                "this server has another shard of the log: connect to the one that has it", shard=SHARD, asked=shard
+            )
         known = _number(self._epoch, "hw-epoch")
         if known is not None and known > epoch:
             # Not Fenced: that is for producers and groups.  Who comes here should look for the later owner.
@@ -91,7 +97,7 @@ def _header(headers: Mapping[str, Sequence[str | bytes]], name: str) -> str | No
     values = [value for key, found in headers.items() if key.lower() == name for value in found]
     if len(values) > 1:
         # Which of them counts would be a guess.
-        raise Unauthenticated(f"the header {name} was sent more than once")
+        raise Unauthenticated(f"the header {name} was sent more than once: send one")
     if not values:
         return None
     value = values[0]

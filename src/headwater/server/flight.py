@@ -70,7 +70,7 @@ class FlightDoor(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             body = action.body
             limit = self._served.settings.limits.message_bytes_max
             if body.size > limit:
-                raise TooLarge("a message is too large", bytes=body.size, bytes_max=limit)
+                raise TooLarge("a message is too large: split it", bytes=body.size, bytes_max=limit)
             principal = who()
             self._served.streams.moved(principal, body.size)
             answer = ANSWERED[call.name](self._served, principal, unpack(memoryview(body), call.request))

@@ -119,14 +119,14 @@ class FrameWatch:
             self._block_bytes = self._block_frames = 0
             if stream not in self._streams:
                 if len(self._streams) >= STREAMS_MAX:
-                    raise TooLarge("too many streams of one connection", streams_max=STREAMS_MAX)
+                    raise TooLarge("too many streams of one connection: close some", streams_max=STREAMS_MAX)
                 self._streams[stream] = _Stream()
             if flags & END_STREAM:
                 self._ends = stream
         self._block_bytes += self._left
         self._block_frames += 1
         if self._block_bytes > HEADER_BLOCK_BYTES_MAX or self._block_frames > HEADER_FRAMES_MAX:
-            raise TooLarge("the headers of a call are too large", bytes_max=HEADER_BLOCK_BYTES_MAX)
+            raise TooLarge("the headers of a call are too large: send less in them", bytes_max=HEADER_BLOCK_BYTES_MAX)
 
     def _frame_ended(self) -> None:
         if self._ends is not None:
@@ -150,4 +150,6 @@ class FrameWatch:
                 stream.left = int.from_bytes(stream.prefix[1:], "big")
                 stream.prefix = b""
                 if stream.left > self._message_bytes_max:
-                    raise TooLarge("a message is too large", bytes=stream.left, bytes_max=self._message_bytes_max)
+                    raise TooLarge(
+                        "a message is too large: split it", bytes=stream.left, bytes_max=self._message_bytes_max
+                    )

@@ -83,7 +83,12 @@ def check_compression(message: pa.ipc.Message, limits: ServerLimits) -> None:
     for position, length in _buffers(metadata, header):
         total += _grown(body, position, length)
         if total > allowed:
-            raise TooLarge("compressed rows would become too large", sent_bytes=sent, bytes_max=allowed, at_least=total)
+            raise TooLarge(
+                "compressed rows would become too large: send them in parts",
+                sent_bytes=sent,
+                bytes_max=allowed,
+                at_least=total,
+            )
 
 
 def _grown(body: memoryview, position: int, length: int) -> int:

@@ -276,7 +276,10 @@ class TokenAccess:
             found = known.by_digest.get(digest)
             if found is not None and hmac.compare_digest(found[0].digest, digest) and not self._expired(found[0]):
                 return found[1]
-        raise Unauthenticated("the token is not known here: it was revoked, it has expired, or it never was one")
+        raise Unauthenticated(
+            "the token is not known here: it was revoked, it has expired, or it never was one; ask whoever runs the "
+            "server for another"
+        )
 
     def _expired(self, kept: Kept) -> bool:
         return kept.expired(self._clock.now_us())

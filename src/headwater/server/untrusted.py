@@ -64,7 +64,7 @@ def read_ipc(
 ) -> list[pa.RecordBatch]:
     """The batches of an Arrow IPC stream, all of it and nothing after it; rows and bytes are counted together."""
     if len(data) > limits.message_bytes_max:
-        raise TooLarge("a message is too large", bytes=len(data), bytes_max=limits.message_bytes_max)
+        raise TooLarge("a message is too large: split it", bytes=len(data), bytes_max=limits.message_bytes_max)
     try:
         return _read(data, schema, limits, nulls_in_any)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

@@ -413,7 +413,7 @@ class Consumer:
             lost, self._lost = self._lost, {}
             raise Fenced(
                 "partitions went to other members, or their leases ran out, before what was handed out of them was "
-                "committed: it will be handed out again",
+                "committed: it will be handed out again; go on polling",
                 group=self.group,
                 topic=self.topic,
                 partitions=sorted(lost),

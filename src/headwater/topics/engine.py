@@ -301,7 +301,7 @@ class Engine:
         others = [part.topic_number for part in told.answer.parts if part.topic_number not in own]
         if others:
             raise Conflict(
-                f"this number of the producer was used for rows of {self._name_of(others[0])!r}: nothing was appended",
+                f"this number of the producer was used for rows of {self._name_of(others[0])!r}; use another",
                 topic=topic.name,
             )
 

@@ -224,7 +224,7 @@ class Forming:
             )
         if identity.epoch != epoch:
             raise Fenced(
-                "this producer has been opened again since, and its later epoch goes on",
+                "this producer has been opened again since, and its later epoch goes on: open it here again",
                 producer_id=producer_id,
                 epoch=identity.epoch,
                 current_epoch=epoch,
@@ -234,7 +234,7 @@ class Forming:
             return None
         if sequence > following:
             raise OutOfSequence(
-                "the request before this one has not come",
+                "the request before this one has not come: send that one first",
                 producer_id=producer_id,
                 sequence=sequence,
                 next_sequence=following,
@@ -246,7 +246,9 @@ class Forming:
         answer = producer.answers.get(sequence) if producer is not None else None
         if answer is None:
             raise Duplicate(
-                "it was applied, and its answer is no longer remembered", producer_id=producer_id, sequence=sequence
+                "it was applied, and its answer is no longer remembered: read the topic to see it",
+                producer_id=producer_id,
+                sequence=sequence,
             )
         request.tell_again(answer)
         return None

@@ -118,10 +118,14 @@ class Transaction:
         except (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise InvalidRequest(f"the position of {name!r} cannot be stored: {error}", source=name) from error
         if _levels(position) > _SOURCE_LEVELS_MAX:
-            raise TooLarge(f"the position of {name!r} is nested too deep", limit_levels=_SOURCE_LEVELS_MAX)
+            raise TooLarge(
+                f"the position of {name!r} is nested too deep: store less in it", limit_levels=_SOURCE_LEVELS_MAX
+            )
         if len(packed) > _SOURCE_BYTES_MAX:
             raise TooLarge(
-                f"the position of {name!r} is above the limit", bytes=len(packed), limit_bytes=_SOURCE_BYTES_MAX
+                f"the position of {name!r} is above the limit: store less in it",
+                bytes=len(packed),
+                limit_bytes=_SOURCE_BYTES_MAX,
             )
         watermark_us = None if watermark is None else time_us_of(watermark)
         self._sources[name] = SourceAt(name, position, watermark_us)

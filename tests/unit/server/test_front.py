@@ -152,7 +152,7 @@ def test_a_message_above_the_limit_ends_its_connection() -> None:
         assert told(client, "hello", b"x" * (7 * MIB)).startswith(str(7 * MIB))
         with pytest.raises(flight.FlightUnavailableError):
             told(client, "hello", b"x" * (8 * MIB))
-        assert list(front.refused) == ["a message is too large"]
+        assert list(front.refused) == ["a message is too large: split it"]
 
 
 def test_a_connection_of_nobody_known_is_held_and_then_ended() -> None:
