@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.client.connection import Connection
 from headwater.errors import Unavailable
@@ -20,7 +21,7 @@ from headwater.protocol.codec import unpack
 from headwater.protocol.streams import PARTITIONS_MAX, ReadPartition, ReadPartitions, ReadTo
 
 KEPT = 64
-OFFSET = "_hw_offset"
+PARTITION, OFFSET = "_hw_partition", "_hw_offset"
 
 Key = tuple[bytes, int, int]
 """A topic, a partition, and the offset at which a stream stands."""
@@ -70,7 +71,17 @@ class PartitionStreams:
         except Unavailable:
             # What came before it broke is right, and whoever reads on asks for the rest, or hears why it cannot.
             self._connection.check_open()
+        self._end_overtaken(topic_id, asked, found)
         return found
+
+    def _end_overtaken(self, topic_id: bytes, asked: Mapping[int, int], found: list[pa.RecordBatch]) -> None:
+        """Streams of these partitions would be sent again what has come, and stand where nobody asks again."""
+        numbers = {number for batch in found for number in pc.unique(batch.column(PARTITION)).to_pylist()}
+        with self._lock:
+            keys = [(topic_id, number, asked[number]) for number in numbers]
+            old = [self._standing.pop(key) for key in keys if key in self._standing]
+        for each in old:
+            _end(each)
 
     def standing(self, topic_id: bytes) -> list[tuple[int, int]]:
         """The partitions of which streams are open, and the offset at which each stands."""

@@ -7,8 +7,8 @@ PROMISE  At least once: a row that was handed out and not committed is handed ou
          where it began, so that rows which come before its first commit are not passed over when it dies.
 ORDER    Rows of a partition come in offset order.  Partitions take turns: the one served longest ago is next.
 MANY     Where many partitions have a few rows each, those are gathered by one pass over the log and handed out from
-         memory.  Meanwhile what the group said stands for KNOWN_S, which is far less than a lease; after a commit it is
-         asked at once.
+         memory: in turn among themselves, and others after them.  Meanwhile what the group said stands for KNOWN_S,
+         which is far less than a lease; after a commit it is asked at once.  They are in the schema of the pass.
 LOST     A partition that is lost and regained is read from its committed offset again.  What was handed out of it and
          not committed stays on a list of what was lost until `commit` has named it in a Fenced, or `rewind`.
 TABLE    What the log has let go of is handed out from the topic's table, if it has one, before what the log holds.
@@ -304,11 +304,13 @@ class Consumer:
             self._alone -= 1
             return False
         asked = {number: self._held[number].position for number in self._held if self._has_few_rows(number)}
-        found: set[int] = set()
-        if len(asked) >= MANY:
-            found = self._ahead.put(asked, self._engine.gather(self.topic_number, asked))
-        self._alone_next = 0 if len(found) >= MANY else min(2 * self._alone_next + 1, ALONE_MAX)
-        self._alone = self._alone_next
+        # Before the pass, so that one which fails does not keep this from reading partitions one by one.
+        self._alone = self._alone_next = min(2 * self._alone_next + 1, ALONE_MAX)
+        if len(asked) < MANY:
+            return False
+        found = self._ahead.put(asked, self._engine.gather(self.topic_number, asked))
+        if len(found) >= MANY:
+            self._alone = self._alone_next = 0
         return first in found
 
     def _has_few_rows(self, number: int) -> bool:

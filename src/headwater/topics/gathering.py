@@ -7,8 +7,8 @@ PROMISE  Of each partition that is given, its rows in order from the first that 
          that ends early has given the first of them.  Whether that is the offset that was asked for is for the reader
          to see.  A partition of which nothing is given is read by itself, as ever: that its rows have gone, or are in a
          table, is found and told there.
-COST     A pass goes over at most PASSED_MAX frames for each partition that it is for, so one that lags far behind, or
-         had its last row long ago, does not make it read the log again for the others.
+COST     A pass goes over at most PASSED_MAX frames for each partition that it is for, and over PASSED_BYTES_MAX in all,
+         so one that lags far behind, or had its last row long ago, does not make it read the log again for the others.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from headwater.errors import Forgotten
+from headwater.errors import Forgotten, UnknownTopic
 from headwater.ids import Lsn
 from headwater.log.frame_log import FrameLog
 from headwater.topics.older import OlderRows
+from headwater.topics.positions import Lsn as PlaceLsn
 from headwater.topics.positions import Place, check_partition
 from headwater.topics.read_shape import ReadShape
 from headwater.topics.reading import Rows, TopicNow, Wanted, read_rows
 
 PASSED_MAX = 64
+PASSED_BYTES_MAX = 32 * 1024 * 1024
 ROWS_MAX = 65_536
 BYTES_MAX = 8 * 1024 * 1024
 _NOT_GIVEN = frozenset({"_hw_lsn", "_hw_time"})
@@ -39,10 +41,10 @@ def gathered_schema(whole: pa.Schema) -> pa.Schema:
 def gather(log: FrameLog, topic_now: TopicNow, offsets: Mapping[int, int], older: OlderRows | None = None) -> Rows:
     """Rows of these partitions, each from its offset on, in the order of the log; of some perhaps none."""
     topic = topic_now()
-    assert topic is not None
+    if topic is None:
+        raise UnknownTopic("the topic was deleted")
     for partition in offsets:
         check_partition(topic, partition)
-    schema = gathered_schema(ReadShape(topic, None, system_columns=True).schema)
     log.durable_lsn()
     begins: dict[int, int] = {}
     for partition, offset in offsets.items():
@@ -51,10 +53,13 @@ def gather(log: FrameLog, topic_now: TopicNow, offsets: Mapping[int, int], older
             begins[partition] = found.lsn
     chosen, first, last = side_by_side(begins)
     if not chosen:
-        return Rows(schema, lambda: iter(()))
+        return Rows(gathered_schema(ReadShape(topic, None, system_columns=True).schema), lambda: iter(()))
     place = Place(Lsn(first), {partition: offsets[partition] for partition in chosen})
-    wanted = Wanted(limit=ROWS_MAX, system_columns=True, up_to_lsn=last)
+    wanted = Wanted(
+        start=PlaceLsn(first), limit=ROWS_MAX, system_columns=True, up_to_lsn=last, bytes_max=PASSED_BYTES_MAX
+    )
     rows = read_rows(log, topic_now, wanted, older, at=place)
+    schema = gathered_schema(rows.schema)
     return Rows(schema, lambda: _first_of(rows, schema.names))
 
 

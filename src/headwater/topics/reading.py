@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _DIRECT_BYTES = 256 * 1024
 """A frame of at least this many bytes is a batch of its own."""
 _TOGETHER_BYTES = 4 * 1024 * 1024
+_APART_BYTES = 16 * 1024 * 1024
 _GONE_LOOK_S = 0.5
 _COLUMNS_SHOWN = 12
 
@@ -125,6 +126,8 @@ class Wanted:
     system_columns: bool = False
     up_to_lsn: int | None = None
     """Nothing behind this LSN, wherever the log has come to."""
+    bytes_max: int | None = None
+    """Nothing behind the topic's frame with which so many bytes of them have been read."""
     gone: Callable[[], bool] | None = None
     """Whether nobody reads any more: a follower looks now and then, and ends."""
     wait: Callable[[int, int, float], bool] | None = None
@@ -137,7 +140,8 @@ def read_rows(
     """The rows of a topic; its schema is looked at when the reading begins.  `at` is where it begins, if it was looked
     up already."""
     topic = topic_now()
-    assert topic is not None
+    if topic is None:
+        raise UnknownTopic("the topic was deleted")
     if not is_read_from_its_table(topic):
         older = None
     if wanted.partition is not None:
@@ -187,6 +191,7 @@ class _Reading:
         self._not_before_us = start.time_us or 0
         self._not_from_us = stop.time_us if stop is not None else None
         self._last = last
+        self._read_bytes = 0
         self._seen: dict[int, int] = {}
         """By partition, the offset after the last frame that was met."""
         self._ends = {} if wanted.follow else _next_offsets(log, topic_number, topic_now, wanted.partition)
@@ -213,7 +218,7 @@ class _Reading:
 
     def _together(self) -> Iterator[pa.RecordBatch]:
         """Batches of a useful size; in order."""
-        waiting: list[tuple[Header, FrameRows]] = []
+        waiting: list[tuple[Frame, FrameRows]] = []
         rows = size = 0
         enough = self._wanted.batch_rows if self._wanted.limit is None else self._wanted.limit
         for piece in self._pieces():
@@ -222,23 +227,25 @@ class _Reading:
                 found = self._rows_of(piece)
                 if found is None:
                     continue
-                header = piece.header
-                small = header.body_size < _DIRECT_BYTES
-                if waiting and not (small and waiting[0][0].schema_version == header.schema_version):
-                    yield self._shape.give(waiting)
+                small = piece.header.body_size < _DIRECT_BYTES
+                if waiting and not (small and _go_together(waiting[0][0], piece)):
+                    yield self._given(waiting)
                     waiting, rows, size = [], 0, 0
-                waiting.append((header, found))
+                waiting.append((piece, found))
                 rows += found.batch.num_rows
-                size += header.body_size
+                size += piece.header.body_size
                 if small and rows < enough and size < _TOGETHER_BYTES:
                     continue
             if waiting:
-                yield self._shape.give(waiting)
+                yield self._given(waiting)
                 waiting, rows, size = [], 0, 0
             if piece is not None and found is None:
                 yield piece
         if waiting:
-            yield self._shape.give(waiting)
+            yield self._given(waiting)
+
+    def _given(self, frames: list[tuple[Frame, FrameRows]]) -> pa.RecordBatch:
+        return self._shape.give([(frame.header, rows) for frame, rows in frames])
 
     def _pieces(self) -> Iterator[Frame | pa.RecordBatch | None]:
         """The topic's rows, as batches of its table and then as frames; None where a follower has come to the end and
@@ -270,6 +277,9 @@ class _Reading:
                 self._seen[header.partition] = header.base_offset + header.offset_count
                 if header.append_time_us >= self._not_before_us:
                     yield frame
+                self._read_bytes += header.body_size
+                if wanted.bytes_max is not None and self._read_bytes >= wanted.bytes_max:
+                    return
                 waited_s = 0.0
             if lsn <= last and self._is_gone(lsn, segment):
                 continue
@@ -445,6 +455,16 @@ class _Reading:
         if low > header.base_offset or high < header.base_offset + header.offset_count:
             rows = _between(header, rows, low, high)
         return rows if rows.batch.num_rows else None
+
+
+def _go_together(first: Frame, later: Frame) -> bool:
+    """Whether the two may be in one batch: of one schema, and near, because each keeps that part of the file in memory
+    in which it lies."""
+    return (
+        later.header.schema_version == first.header.schema_version
+        and later.segment == first.segment
+        and later.position - first.position < _APART_BYTES
+    )
 
 
 def _next_offsets(log: FrameLog, topic_number: int, topic_now: TopicNow, only: int | None) -> dict[int, int]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from headwater.clock import ManualClock
-from headwater.errors import Closed, Fenced, Forgotten, InvalidRequest, Unavailable, UnknownTopic
+from headwater.errors import Closed, CorruptData, Fenced, Forgotten, InvalidRequest, Unavailable, UnknownTopic
 from headwater.topics import consumer as consumer_module
 from headwater.topics.consumer import ALONE_MAX, FEW_ROWS, KNOWN_S, MANY, Consumer, Polled
 from headwater.topics.groups import Generation, GroupCoordinator
@@ -851,6 +851,21 @@ def test_a_consumer_that_is_closed_hands_out_nothing_that_waits(many: MemoryEngi
 
     with pytest.raises(Closed):
         consumer.poll()
+
+
+def test_a_pass_that_fails_keeps_nobody_from_reading_one_by_one(many: MemoryEngine) -> None:
+    def damaged() -> None:
+        raise CorruptData("a frame of another topic")
+
+    consumer = many.consumer()
+    many.before_a_gather = damaged
+
+    with pytest.raises(CorruptData):
+        consumer.poll()
+
+    assert numbers(consumer.poll()) == [0, 1]
+    assert many.gathered == []
+    assert sorted(drain(consumer)) == sorted(each for rows in many.rows[1:] for each in rows)
 
 
 def test_where_gathering_does_not_help_it_is_tried_ever_less_often(

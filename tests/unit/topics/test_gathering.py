@@ -84,6 +84,16 @@ def test_a_pass_ends_with_enough_bytes_and_has_given_the_first_rows(monkeypatch:
     assert [row["x"] for row in rows.to_pylist()] == [0]
 
 
+def test_a_pass_ends_where_it_has_gone_over_enough_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = a_log(World(), 3, [0, 2, 2, 2, 1])
+    size = len(next(engine_of(log).shard.log.read_topic(log["a"].number)).body)
+    monkeypatch.setattr(gathering, "PASSED_BYTES_MAX", 4 * size)
+
+    assert gathered(log, {0: 0, 1: 0}) == {0: [(0, 0)]}
+    monkeypatch.setattr(gathering, "PASSED_BYTES_MAX", 4 * size + 1)
+    assert gathered(log, {0: 0, 1: 0}) == {0: [(0, 0)], 1: [(0, 4)]}
+
+
 def test_rows_that_went_before_they_were_read_leave_a_hole_only_before_the_first() -> None:
     """A consumer sees by the first row whether it is the one that it asked for."""
     world = World(settings=with_log(segment_size_bytes_max=4096, write_body_bytes_max=4096, deletion_grace_s=0))

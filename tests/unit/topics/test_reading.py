@@ -12,6 +12,7 @@ import pytest
 
 from headwater.api import Log
 from headwater.errors import Forgotten, InvalidRequest, UnknownPartition, UnknownTopic
+from headwater.topics import reading
 from headwater.topics.positions import Lsn, time_of
 from headwater.topics.reading import Rows
 from tests.unit.topics.small_engines import PLAIN, WAIT_S, World, engine_of, values, with_log
@@ -30,6 +31,18 @@ def a_log(world: World | None = None, rows: int = 6, partitions: int = 2) -> Log
 
 def numbers(rows: Rows) -> list[Any]:
     return [row["x"] for row in rows.to_pylist()]
+
+
+def test_small_frames_that_lie_far_apart_are_not_held_in_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = a_log(rows=6)
+    assert [batch.num_rows for batch in log["a"].read()] == [6]
+    frames = list(engine_of(log).shard.log.read_topic(log["a"].number))
+    monkeypatch.setattr(reading, "_APART_BYTES", frames[2].position - frames[0].position)
+
+    batches = list(log["a"].read())
+
+    assert [batch.num_rows for batch in batches] == [2, 2, 2]
+    assert [row["x"] for batch in batches for row in batch.to_pylist()] == list(range(6))
 
 
 # Ranges -------------------------------------------------------------------------------------------
