@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _DIRECT_BYTES = 256 * 1024
 """A frame of at least this many bytes is a batch of its own."""
 _TOGETHER_BYTES = 4 * 1024 * 1024
-_APART_BYTES = 16 * 1024 * 1024
+_APART_BYTES = 64 * 1024 * 1024
 _GONE_LOOK_S = 0.5
 _COLUMNS_SHOWN = 12
 
