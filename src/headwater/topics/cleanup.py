@@ -95,7 +95,9 @@ class Cleanup:
         self._clock = clock
         self._settings = settings
         self._opened_s = clock.monotonic_s()
-        self._one_at_a_time = threading.Lock()
+        self.one_at_a_time = threading.RLock()
+        """Held by a run; and by whoever asks for one, from when it looks at what there is: a run that goes by less than
+        the one before it has done would take the log's start back."""
         self._reached: dict[int, Reach] = {}
 
     def notes(self) -> tuple[str, ...]:
@@ -115,7 +117,7 @@ class Cleanup:
         """Do all that the policies ask for.  `covered_lsn` is as far as two valid checkpoints reach, for deletion;
         `checkpoint_lsn` as far as one does, for compaction, which takes no state away."""
         topics, deleted = list(topics), list(deleted)
-        with self._one_at_a_time:
+        with self.one_at_a_time:
             failures: list[CleanupFailure] = []
             uses = self._uses()
             deletion = self._delete(topics, deleted, uses, log_start, covered_lsn, failures)
@@ -131,7 +133,7 @@ class Cleanup:
         topics = list(topics)
         for topic in topics:
             check_compactable(topic)
-        with self._one_at_a_time:
+        with self.one_at_a_time:
             return self._compact(topics, covered_lsn)
 
     # The parts of a run ----------------------------------------------------------------------

@@ -524,14 +524,13 @@ class Engine:
         """Do now what the policies ask for."""
         self.claim()
         self.shard.checkpoint()
-        state = self.metadata()
-        return self._cleaning().run(
-            topics=state.topics.values(),
-            deleted=state.deleted.values(),
-            log_start=Lsn(state.log_start),
-            covered_lsn=self.shard.covered_lsn,
-            checkpoint_lsn=Lsn(self.shard.checkpoint_lsn),
-        )
+        cleaning = self._cleaning()
+        with cleaning.one_at_a_time:
+            state = self.metadata()
+            return cleaning.run(
+                topics=state.topics.values(), deleted=state.deleted.values(), log_start=Lsn(state.log_start),
+                covered_lsn=self.shard.covered_lsn, checkpoint_lsn=Lsn(self.shard.checkpoint_lsn),
+            )  # fmt: skip
 
     def compact(self, numbers: Iterable[int]) -> CompactionReport:
         """Compact these topics now, with all their rows: the segment that is being written is sealed first."""

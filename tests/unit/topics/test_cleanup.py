@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import sys
 import threading
 from collections.abc import Sequence
 from random import Random
@@ -13,7 +14,9 @@ import pytest
 
 from headwater.errors import Closed, DamagedLog, Forgotten, InvalidRequest, OutcomeUnknown, Poisoned, Unavailable
 from headwater.ids import Lsn
+from headwater.log.pins import PinFound
 from headwater.metadata.operations import DeletedTopic, TopicRecord
+from headwater.metadata.state import MetadataState
 from headwater.topics.cleanup import Cleanup, CleanupReport
 from headwater.topics.compaction import Reach
 from headwater.topics.retention import NOTHING_LANDED, ClockCaution, Landings
@@ -32,6 +35,7 @@ from tests.unit.topics.keyed_logs import (
     values_of,
 )
 from tests.unit.topics.known_landings import KnownLandings, landed_at_once
+from tests.unit.topics.small_engines import PLAIN, World, engine_of, with_log
 
 BELIEVED = ClockCaution(0, 0)
 GRACE_S = 600.0
@@ -427,7 +431,7 @@ def test_a_second_cleanup_waits_for_the_first() -> None:
     sealed(on, (topic, [(1, "a"), (1, "b")]))
     cleanup = cleanup_of(on)
     lock = WatchedLock()
-    cleanup._one_at_a_time = lock  # type: ignore[assignment]
+    cleanup.one_at_a_time = lock  # type: ignore[assignment]
     reports: list[CleanupReport] = []
     second = threading.Thread(target=lambda: reports.append(run(on, [topic], cleanup=cleanup)))
 
@@ -620,3 +624,46 @@ def test_a_crash_at_any_moment_of_a_cleanup_loses_nothing_that_should_stay() -> 
         assert rows_of(again.log, doomed) == []
         assert again.forgotten == [3]
         assert world.verify(again.files, log_start=world.log_start).ok
+
+
+def test_a_run_that_waited_for_another_goes_by_what_that_one_has_done() -> None:
+    """Found by cuts under load: two runs at once, and the later one would have taken the log's start back."""
+    world = World(settings=with_log(segment_size_bytes_max=4096, write_body_bytes_max=4096, deletion_grace_s=0))
+    log = world.log()
+    topic = log.topic("a", PLAIN, retention_bytes=1)
+    engine = engine_of(log)
+
+    for number in range(120):
+        topic.append({"x": number})
+    log.checkpoint()
+    topic.append({"x": 120})
+    log.checkpoint()
+    world.clock.advance(1)
+    middle = engine.shard.log.segments()[3].first_lsn
+    look, read_pins = engine.metadata, engine.pins.read
+    pins = iter([read_pins()])
+    late = PinFound("late", "a reader", Lsn(middle))
+    # A reader that comes just after the first plan was made: what is recorded to go stays for now.
+    engine.pins.read = lambda: next(pins, [late])  # type: ignore[method-assign]
+    done = threading.Event()
+
+    def other() -> None:
+        log.cleanup()
+        done.set()
+
+    thread = threading.Thread(target=other)
+
+    def look_late() -> MetadataState:
+        found = look()
+        if sys._getframe(1).f_code.co_name == "cleanup" and not thread.ident:
+            thread.start()
+            done.wait(0.5)  # it cannot be done before this run is, or this one would go by what was before
+        return found
+
+    engine.metadata = look_late  # type: ignore[method-assign]
+
+    log.cleanup()
+    thread.join(WAIT_S)
+
+    assert done.is_set()
+    assert engine.metadata().log_start > 1
