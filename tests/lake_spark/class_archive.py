@@ -7,6 +7,8 @@ A JVM maps the archive rather than unpacks, reads and checks thousands of classe
 first query, 9.3 s without.  A JVM with another class path (Maven, another Spark) says nothing and goes without it.
 
 PROMISE  The file is there when this has ended well.  It fits the jars and the JVM it was made with, and no others.
+         And so are Iceberg's package and the drivers: Ivy keeps what it fetches in one folder for all, and on a new
+         machine two JVMs of two workers that fetch the same at once spoil it for each other.
 NOT HERE Iceberg's classes: Spark loads them itself, and the JVM archives only what its own loader has loaded.
 """
 
@@ -15,6 +17,8 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+
+from tests.lake_spark.sessions import settings_of_every_session
 
 WRITTEN_WITHIN_S = 600
 
@@ -27,7 +31,10 @@ def write(file: Path) -> None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in settings_of_every_session().items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark.range(10).createOrReplaceTempView("numbers")
     spark.sql("SELECT id % 2 AS odd, count(*), sum(id) FROM numbers GROUP BY 1 ORDER BY 1").collect()
