@@ -33,7 +33,10 @@ def _measure(part: Part, size: Size, file: Path) -> int:
         part.measure(size, book)
     except BaseException as error:  # noqa: BLE001  whatever ends a part is the reason that the report gives
         traceback.print_exc()
-        keep(book, f"{type(error).__name__}: {error}"[:REASON_CHARACTERS])
+        # A client's own reason stands at the end of what it said.
+        said = f"{type(error).__name__}: {error}"
+        half = REASON_CHARACTERS // 2
+        keep(book, said if len(said) <= REASON_CHARACTERS else f"{said[:half]} ... {said[-half:]}")
         return 1
     return 0
 

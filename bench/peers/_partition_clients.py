@@ -75,10 +75,13 @@ def kafka_consume(address: str, topic: str, count: int) -> Measured:
     consumer.subscribe([topic])
 
     def some() -> int:
-        messages = consumer.consume(1_000, 1.0)
-        for message in messages:
-            assert message.error() is None, message.error()
-        return len(messages)
+        rows = 0
+        for message in consumer.consume(1_000, 1.0):
+            error = message.error()
+            # Its client tells of a broker that was slow to answer, and goes on by itself.
+            assert error is None or not error.fatal(), error
+            rows += error is None
+        return rows
 
     try:
         return _consumed(count, some)

@@ -48,6 +48,8 @@ MANY = 8
 """From so many partitions with a few rows each on, their rows are gathered."""
 FEW_ROWS = 1_024
 """A partition with more than these to read is read by itself: a long run of its own costs less than a pass."""
+VERY_MANY = 64
+"""Where more partitions are held, no run is long enough: through a server only so many can be kept on their way."""
 ALONE_MAX = 64
 """Where a pass did not help, at most so many reads of one partition come before it is tried again."""
 
@@ -316,7 +318,7 @@ class Consumer:
     def _has_few_rows(self, number: int) -> bool:
         reading = self._held[number]
         unread = self._engine.next_offset(self.topic_number, number) - reading.position
-        return reading.older is None and 0 < unread <= FEW_ROWS
+        return reading.older is None and unread > 0 and (unread <= FEW_ROWS or len(self._held) > VERY_MANY)
 
     def _next_rows(self, rows_max: int) -> Polled | None:
         for number, reading in self._held.items():

@@ -27,9 +27,9 @@ from headwater.topics.read_shape import ReadShape
 from headwater.topics.reading import Rows, TopicNow, Wanted, read_rows
 
 PASSED_MAX = 64
-PASSED_BYTES_MAX = 32 * 1024 * 1024
+PASSED_BYTES_MAX = 64 * 1024 * 1024
 ROWS_MAX = 65_536
-BYTES_MAX = 8 * 1024 * 1024
+BYTES_MAX = 16 * 1024 * 1024
 _NOT_GIVEN = frozenset({"_hw_lsn", "_hw_time"})
 
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from headwater.clock import ManualClock
 from headwater.errors import Closed, CorruptData, Fenced, Forgotten, InvalidRequest, Unavailable, UnknownTopic
 from headwater.topics import consumer as consumer_module
-from headwater.topics.consumer import ALONE_MAX, FEW_ROWS, KNOWN_S, MANY, Consumer, Polled
+from headwater.topics.consumer import ALONE_MAX, FEW_ROWS, KNOWN_S, MANY, VERY_MANY, Consumer, Polled
 from headwater.topics.groups import Generation, GroupCoordinator
 
 LEASE_S = 30.0
@@ -99,9 +99,15 @@ class MemoryEngine:
             if (partition, at) not in self.compacted
         ]
         schema = pa.schema([("n", pa.int64()), ("_hw_partition", pa.int32()), ("_hw_offset", pa.int64())])
+        found.sort()
+        half = len(found) // 2
         return [
-            pa.record_batch([[self.rows[partition][at]], [partition], [at]], schema=schema)
-            for _, partition, at in sorted(found)
+            pa.record_batch(
+                [[self.rows[each][at] for _, each, at in some], [each for _, each, _ in some], [at for *_, at in some]],
+                schema=schema,
+            )
+            for some in (found[:half], found[half:])
+            if some
         ]
 
     def older_rows(self, topic_number: int, partition: int, offset: int) -> None:
@@ -780,6 +786,17 @@ def test_a_partition_with_many_rows_is_read_by_itself(many: MemoryEngine) -> Non
 
     assert sorted(found) == sorted(each for rows in many.rows for each in rows)
     assert [5 in asked for asked in many.gathered] == [False]
+
+
+def test_of_very_many_partitions_all_are_gathered_however_many_rows_they_have() -> None:
+    engine = MemoryEngine(partitions=VERY_MANY + 1)
+    for partition in range(VERY_MANY + 1):
+        engine.append(partition, *range(FEW_ROWS + 1))
+    consumer = engine.consumer()
+
+    assert len(drain(consumer)) == (VERY_MANY + 1) * (FEW_ROWS + 1)
+
+    assert engine.gathered == [dict.fromkeys(range(VERY_MANY + 1), 0)]
 
 
 def test_a_partition_of_which_rows_have_gone_is_read_by_itself_and_they_are_counted(many: MemoryEngine) -> None:
