@@ -86,7 +86,7 @@ def _lines(record: Record, parts: list[Part], name: str) -> Iterator[str]:
     yield ""
     yield "It needs Java 17, Maven and Go, which fetch and build the peers once, and the peers' clients."
     yield ""
-    yield "*Not run here: it takes up to an hour, and starts every peer.*"
+    yield "*Not run here: it takes an hour and a half, and starts every peer.*"
     yield ""
     yield "```bash"
     yield "pip install -e '.[lake,spark,duckdb,server]' confluent-kafka aiokafka nats-py fastapi uvicorn"
@@ -111,7 +111,7 @@ def _sizes(record: Record, parts: list[Part]) -> Iterator[str]:
     for size, titles in by_size.items():
         if size == "full":
             continue
-        what = "a quick run: two rounds of most, at smaller sizes; a full one takes an hour or two"
+        what = "a quick run: two rounds of most, at smaller sizes; a full one takes an hour and a half"
         if size != "quick":
             what = "no run that counts: they are noise, and show only that the bench works"
         which = "" if len(titles) == len(parts) else f" These are: {'; '.join(titles)}."
