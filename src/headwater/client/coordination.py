@@ -17,9 +17,8 @@ from headwater.client.connection import Connection
 from headwater.clock import Clock
 from headwater.protocol.calls import JOIN_GROUP, LEAVE_GROUP, POLL_GROUP, JoinGroup, LeaveGroup, PollGroup
 from headwater.topics.answers import OffsetRange
+from headwater.topics.consumer import KNOWN_S
 from headwater.topics.groups import Generation, Lease
-
-KNOWN_S = 0.1
 
 
 @dataclass

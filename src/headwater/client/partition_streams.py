@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,10 +17,10 @@ import pyarrow.compute as pc
 from headwater.client.connection import Connection
 from headwater.errors import Unavailable
 from headwater.protocol.codec import unpack
-from headwater.protocol.streams import PARTITIONS_MAX, ReadPartition, ReadPartitions, ReadTo
+from headwater.protocol.streams import ReadPartition, ReadPartitions, ReadTo
+from headwater.topics.ahead import OFFSET, PARTITION
 
 KEPT = 64
-PARTITION, OFFSET = "_hw_partition", "_hw_offset"
 
 Key = tuple[bytes, int, int]
 """A topic, a partition, and the offset at which a stream stands."""
@@ -63,15 +62,14 @@ class PartitionStreams:
 
     def gather(self, topic_id: bytes, offsets: Mapping[int, int]) -> list[pa.RecordBatch]:
         """Some rows of many partitions by one message, with their partitions and offsets."""
-        asked = dict(islice(offsets.items(), PARTITIONS_MAX))
         found: list[pa.RecordBatch] = []
         try:
-            for batch, _ in self._connection.get(ReadPartitions(topic_id, asked)):
+            for batch, _ in self._connection.get(ReadPartitions(topic_id, dict(offsets))):
                 found.append(batch)
         except Unavailable:
             # What came before it broke is right, and whoever reads on asks for the rest, or hears why it cannot.
             self._connection.check_open()
-        self._end_overtaken(topic_id, asked, found)
+        self._end_overtaken(topic_id, offsets, found)
         return found
 
     def _end_overtaken(self, topic_id: bytes, asked: Mapping[int, int], found: list[pa.RecordBatch]) -> None:

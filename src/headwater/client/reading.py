@@ -21,11 +21,12 @@ from headwater.errors import InvalidRequest, Unavailable
 from headwater.protocol.codec import pack, unpack
 from headwater.protocol.places import AtLsn, AtOffset, AtOffsets, wire_place
 from headwater.protocol.streams import ReadRows
+from headwater.topics.ahead import OFFSET, PARTITION
 from headwater.topics.names import whole_number
 from headwater.topics.read_shape import SYSTEM_COLUMNS
 from headwater.topics.reading import Rows, Wanted
 
-LSN, PARTITION, OFFSET = "_hw_lsn", "_hw_partition", "_hw_offset"
+LSN = "_hw_lsn"
 _SYSTEM = tuple(each.name for each in SYSTEM_COLUMNS)
 _PLACE = (LSN, PARTITION, OFFSET)
 _PAUSE_S = 0.1

@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from headwater.metadata.operations import PARTITIONS_MAX
 from headwater.protocol.failures import Failure
 from headwater.protocol.places import Number, WirePlace
 from headwater.topics.answers import Appended
@@ -25,8 +26,6 @@ TopicId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Rows = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 """Thirty years is for ever; a wait cannot be told to last longer than some hundreds."""
-PARTITIONS_MAX = 100_000
-"""So many partitions one ReadPartitions names at most."""
 Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=10_000)]
 
 

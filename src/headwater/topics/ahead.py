@@ -15,6 +15,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.topics.batches import concat
+
 PARTITION, OFFSET = "_hw_partition", "_hw_offset"
 _PLACE = [PARTITION, OFFSET]
 
@@ -61,15 +63,12 @@ class Ahead:
         """Its place is another one now."""
         self._waiting = deque(each for each in self._waiting if each.partition != partition)
 
-    def clear(self) -> None:
-        self._waiting.clear()
-
 
 def _by_partition(batches: list[pa.RecordBatch]) -> list[Waiting]:
     """Each partition's rows, in their order: sorted once, then cut."""
     if not batches:
         return []
-    together = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    together = concat(batches)
     # Stable, so rows of a partition stay in the order of the log.
     sorted_rows = together.take(pc.sort_indices(together.column(PARTITION)))
     runs = pc.run_end_encode(sorted_rows.column(PARTITION))

@@ -10,6 +10,7 @@ NOT HERE Whether rows fit: rows.py.  Which rows a sparse frame keeps: compaction
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,6 +30,11 @@ class FrameRows:
     batch: pa.RecordBatch
     offsets: pa.Array | None
     """The offset of each row; None where they are dense from the frame's base offset."""
+
+
+def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of them all; a single one as it lies, uncopied."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def encode_batch(batch: pa.RecordBatch) -> memoryview:

@@ -185,9 +185,8 @@ class Consumer:
         self._leases: tuple[Lease, ...] = ()
         self._known_until_s = -math.inf
         self._ahead = Ahead()
-        self._alone = self._alone_next = (
-            0  # reads of one partition before the next pass, now and where it does not help
-        )
+        self._alone = self._alone_next = 0
+        """Reads of one partition before the next pass: those left, and how many after one that does not help."""
         self._lost: dict[int, tuple[int, Generation]] = {}
         self._asked: dict[int, tuple[int, Generation]] = {}
         self._closed = False
@@ -300,12 +299,12 @@ class Consumer:
 
     def _gather(self, first: int) -> bool:
         """Whether this partition's rows are at hand now, with those of many others."""
-        if len(self._held) < MANY or not self._has_few_rows(first):
+        if len(self._held) < MANY or not self._is_for_a_pass(first):
             return False
         if self._alone:
             self._alone -= 1
             return False
-        asked = {number: self._held[number].position for number in self._held if self._has_few_rows(number)}
+        asked = {number: self._held[number].position for number in self._held if self._is_for_a_pass(number)}
         # Before the pass, so that one which fails does not keep this from reading partitions one by one.
         self._alone = self._alone_next = min(2 * self._alone_next + 1, ALONE_MAX)
         if len(asked) < MANY:
@@ -315,7 +314,7 @@ class Consumer:
             self._alone = self._alone_next = 0
         return first in found
 
-    def _has_few_rows(self, number: int) -> bool:
+    def _is_for_a_pass(self, number: int) -> bool:
         reading = self._held[number]
         unread = self._engine.next_offset(self.topic_number, number) - reading.position
         return reading.older is None and unread > 0 and (unread <= FEW_ROWS or len(self._held) > VERY_MANY)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from headwater.errors import InvalidRequest
 from headwater.frames.frame import Flag, Header
 from headwater.metadata.operations import TopicRecord
-from headwater.topics.batches import FrameRows, decode_rows
+from headwater.topics.batches import FrameRows, concat, decode_rows
 from headwater.topics.schema import adapt, unpack_schema
 
 OP_COLUMN = "_hw_op"
@@ -74,7 +74,7 @@ class ReadShape:
         """
         version = frames[0][0].schema_version
         batches = [rows.batch for _, rows in frames]
-        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        batch = concat(batches)
         if version < self._version:
             batch = adapt(batch, self._present)
         elif version > self._version:

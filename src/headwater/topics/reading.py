@@ -27,7 +27,7 @@ from headwater.ids import Lsn
 from headwater.log.device import Frame
 from headwater.log.frame_log import FrameLog
 from headwater.metadata.operations import TopicRecord
-from headwater.topics.batches import FrameRows
+from headwater.topics.batches import FrameRows, concat
 from headwater.topics.names import whole_number
 from headwater.topics.older import OlderRange, OlderRows, is_read_from_its_table, log_id_of, whole_from
 from headwater.topics.positions import THE_BEGINNING, Place, Where, check_partition, find_place, lsn_of_offset
@@ -487,10 +487,6 @@ def _between(header: Header, rows: FrameRows, low: int, high: int) -> FrameRows:
     return FrameRows(rows.batch.filter(kept), rows.offsets.filter(kept))
 
 
-def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
 def partition_rows(partition: int, offset: int, rows_max: int) -> Wanted:
     """What a consumer asks for: at most so many rows of one partition, with their offsets."""
     return Wanted(start=offset, partition=partition, limit=rows_max, batch_rows=rows_max, system_columns=True)
@@ -539,7 +535,7 @@ def rows_and_next_offset(rows: Rows) -> tuple[pa.RecordBatch, int] | None:
     batches = list(rows)
     if not batches:
         return None
-    return _without_system(_concat(batches))
+    return _without_system(concat(batches))
 
 
 def _without_system(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
