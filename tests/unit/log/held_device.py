@@ -78,26 +78,35 @@ class HeldDevice(FileDevice):
         return replace(claim, begun=True) if self.begins_its_epochs else claim
 
     # As issued -------------------------------------------------------------------------------
+    #
+    # Asked for by whoever forms a commit, while another thread lands an earlier one: the lock keeps what is of the one
+    # from the other.
 
     def next_lsn(self) -> Lsn:
-        lsn = super().next_lsn()
-        for each in self.held:
-            lsn = Lsn(each.first_lsn + sum(len(drafts) for drafts, _ in each.writes))
-        return lsn
+        with self._changed:
+            lsn = super().next_lsn()
+            for each in self.held:
+                lsn = Lsn(each.first_lsn + sum(len(drafts) for drafts, _ in each.writes))
+            return lsn
 
     def next_offsets(self) -> dict[int, int]:
-        if self._landing:
-            return super().next_offsets()
-        if self._issued_offsets is None:
-            self._issued_offsets = dict(super().next_offsets())
-        return self._issued_offsets
+        with self._changed:
+            if self._landing:
+                return super().next_offsets()
+            if self._issued_offsets is None:
+                self._issued_offsets = dict(super().next_offsets())
+            return self._issued_offsets
 
     def last_append_time_us(self) -> int:
-        return self.held[-1].append_time_us if self.held else super().last_append_time_us()
+        with self._changed:
+            return self.held[-1].append_time_us if self.held else super().last_append_time_us()
 
     def make_room(self, size: int, append_time_us: int) -> Lsn:
         """It rolls when it lands, so that a test with schemas keeps its segments large."""
-        return super().make_room(size, append_time_us) if self._landing else Lsn(self._owned().active.first_lsn)
+        with self._changed:
+            if self._landing:
+                return super().make_room(size, append_time_us)
+            return Lsn(self._owned().active.first_lsn)
 
     def commit(self, writes: Sequence[PlacedWrite], append_time_us: int) -> Any:
         self._owned()
