@@ -49,6 +49,20 @@ class Groups:
 
         assert seen == {0: 20, 1: 20}
 
+    def test_a_poll_gives_a_few_megabytes_however_many_rows_it_may_take(self, log: hw.Log) -> None:
+        topic = log.topic("orders", schema=ORDER)
+        for first in range(0, 12, 3):
+            topic.append([order(number, note="x" * 1_000_000) for number in range(first, first + 3)])
+
+        with log.consumer("orders", group="billing") as consumer:
+            found: list[int] = []
+            while (polled := consumer.poll()) is not None:
+                assert polled.batch.nbytes <= 4 * 1024 * 1024 and polled.offset == len(found)
+                found += polled.batch.column("order_id").to_pylist()
+                assert polled.next_offset == len(found)
+
+        assert found == list(range(12))
+
     def test_many_partitions_with_a_few_rows_each_come_whole_in_order_and_in_turn(self, log: hw.Log) -> None:
         topic = log.topic("orders", schema=ORDER, partitions=30)
         for first in range(0, 90, 45):

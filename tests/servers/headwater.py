@@ -57,6 +57,7 @@ def serving(
             yield server
         finally:
             server.stop()
+            access.close()
     finally:
         opened.engine.close()
         opened.lake.close()

@@ -33,7 +33,7 @@ from headwater.log.opened_segment import open_segment
 from headwater.log.segment import Opening, Scan, opening_of, read_opening
 from headwater.storage.files import File
 from headwater.storage.places import open_files
-from headwater.topics.batches import decode_rows
+from headwater.topics.batches import arrow_memory, decode_rows
 from headwater.topics.schema import adapt, unpack_schema
 
 Integers = npt.NDArray[np.int64]
@@ -125,7 +125,7 @@ class _Reading:
                 end,
                 opening.salted,
                 chunk_bytes=_CHUNK_BYTES,
-                reuse=False,
+                memory=arrow_memory,
                 wanted=is_wanted,
             )
             for position, header, body in scan:

@@ -323,7 +323,7 @@ class FileReads:
                 end,
                 segment.opening.salted,
                 chunk_bytes=self._place.settings.scan_chunk_bytes,
-                reuse=False,
+                memory=self._place.memory,
                 wanted=None if topic_number is None else _is_wanted_for(topic_number),
             )
             name = str(segment.name)
@@ -403,9 +403,8 @@ class FileReads:
             return self._frames_in(view, number, from_lsn, to_lsn, topic_number)
         return self._frames_of_topic_by_index(segment, index, topic_number, from_lsn, to_lsn)
 
-    @staticmethod
     def _frames_of_topic_by_index(
-        segment: Segment, index: SegmentIndex, topic_number: int, from_lsn: int, to_lsn: int
+        self, segment: Segment, index: SegmentIndex, topic_number: int, from_lsn: int, to_lsn: int
     ) -> Iterator[Frame]:
         name = str(segment.name)
         file = segment.open_file()
@@ -413,7 +412,7 @@ class FileReads:
             for place in index.places_of_topic(topic_number, from_lsn):
                 if place.lsn > to_lsn:
                     return
-                header, body = read_frame(file, place.position, segment.opening.salted)
+                header, body = read_frame(file, place.position, segment.opening.salted, self._place.memory)
                 if header.lsn != place.lsn or not _has_rows_of(header, topic_number):
                     raise misled(name, place.position, place.lsn, header)
                 yield Frame(header, body, name, place.position)
@@ -456,7 +455,7 @@ class FileReads:
             for place in self._index(view, number).places(key, offset):
                 if newest and place.lsn > view.durable_lsn:
                     return
-                header, body = read_frame(file, place.position, segment.opening.salted)
+                header, body = read_frame(file, place.position, segment.opening.salted, self._place.memory)
                 if header.lsn != place.lsn or partition_key(header.topic_number, header.partition) != key:
                     raise misled(str(segment.name), place.position, place.lsn, header)
                 yield Frame(header, body, str(segment.name), place.position)

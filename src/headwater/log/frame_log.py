@@ -26,6 +26,7 @@ from headwater.log.object_device import ObjectDevice
 from headwater.log.ownership import KnownOffsets
 from headwater.log.pipelining import writer_for
 from headwater.log.recovery import RecoveryReport
+from headwater.log.segment import Memory, cleared_memory
 from headwater.log.segments import LogPlace
 from headwater.log.writer import Committed, Form, Request, each_alone
 from headwater.metrics import LogCounters
@@ -262,20 +263,22 @@ def open_log(
     undamaged_part: bool = False,
     form: Form = each_alone,
     committed: Committed | None = None,
+    memory: Memory = cleared_memory,
 ) -> FrameLog:
     """Open a log for reading; the first append makes this process its owner.
 
     `log_start` is the first LSN that the log must still hold; it rises with each deletion, and whoever records
     deletions knows it.  `known_offsets` gives next offsets that are remembered elsewhere, so that none is given
     out twice even if an index is lost.  With `undamaged_part` a halted log can be read up to its damage, not written.
-    `form` makes writes of requests and `committed` is told of them (writer.py).
+    `form` makes writes of requests and `committed` is told of them (writer.py).  The bodies of frames that are read lie
+    in what `memory` gives.
     """
     settings = settings if settings is not None else LogSettings()
     clock = clock if clock is not None else SystemClock()
     counters = LogCounters()
     start = log_start if callable(log_start) else _constant(log_start)
     device = make_device(
-        LogPlace(files, directory, settings, counters),
+        LogPlace(files, directory, settings, counters, memory),
         clock=clock,
         entropy=entropy,
         log_start=start,

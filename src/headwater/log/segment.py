@@ -22,7 +22,7 @@ from headwater.frames.frame import (
     salt_crc,
 )
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, SegmentHeader, decode_segment_frame
-from headwater.storage.files import File, ShortRead
+from headwater.storage.files import File
 
 _HEADER_BYTES_MAX = 255 * UNIT_BYTES
 
@@ -65,11 +65,20 @@ def opening_of(data: bytes) -> Opening:
     return Opening(header, chain, salt_crc(header.salt), data)
 
 
+Memory = Callable[[int], memoryview]
+"""Where bodies go that are kept: so many bytes that can be written, whatever they hold."""
+
+
+def cleared_memory(size: int) -> memoryview:
+    """New bytes of Python's."""
+    return memoryview(bytearray(size))
+
+
 class Scan:
     """The valid frames of a file from `start` to `end`: (position, header, stored body).
 
-    With `reuse` the bodies are good only until the next one is asked for; without, each chunk
-    is memory of its own and the bodies may be kept.
+    The bodies are good only until the next one is asked for; with `memory` each chunk is memory of its own, of that
+    kind, and the bodies may be kept.
 
     A frame that is not `wanted` comes with an empty body: its header has been checked, its body has not, and is
     not even read where it goes on behind the chunk.
@@ -83,7 +92,7 @@ class Scan:
         salted: int,
         *,
         chunk_bytes: int,
-        reuse: bool = True,
+        memory: Memory | None = None,
         wanted: Callable[[Header], bool] | None = None,
     ) -> None:
         assert start % UNIT_BYTES == 0
@@ -93,7 +102,8 @@ class Scan:
         self._salted = salted
         # At least the longest header that the format allows, so that one read always holds a header.
         self._chunk_bytes = max(chunk_bytes, _HEADER_BYTES_MAX)
-        self._buffer: bytearray | None = bytearray() if reuse else None
+        self._memory = memory
+        self._buffer = memoryview(b"")
         self._wanted = wanted
         self.stop = Stop(start, NoFrame.END)
         """Where and why it stopped: true once the iteration is over."""
@@ -148,17 +158,13 @@ class Scan:
         return max(self._chunk_bytes - rest, _HEADER_BYTES_MAX)
 
     def _read(self, position: int, wanted: int) -> memoryview:
-        buffer = self._buffer
-        if buffer is None:
-            # As new bytes: memory that is cleared before it is filled is gone over twice.
-            try:
-                return memoryview(self._file.read_at(position, wanted))
-            except ShortRead:
-                buffer = bytearray(wanted)
-        elif wanted > len(buffer):
-            buffer = self._buffer = bytearray(wanted)
-        got = self._file.read_into(position, memoryview(buffer)[:wanted])
-        return memoryview(buffer)[:got]
+        if self._memory is not None:
+            buffer = self._memory(wanted)
+        else:
+            if wanted > len(self._buffer):
+                self._buffer = cleared_memory(wanted)
+            buffer = self._buffer[:wanted]
+        return buffer[: self._file.read_into(position, buffer)]
 
     @staticmethod
     def _why_short(header: Header | NoFrame, view: memoryview) -> NoFrame:
@@ -202,7 +208,7 @@ def _header_at(file: File, position: int, end: int, salted: int) -> Header | Non
     return None if isinstance(header, NoFrame) else header
 
 
-def read_frame(file: File, position: int, salted: int) -> tuple[Header, memoryview]:
+def read_frame(file: File, position: int, salted: int, memory: Memory = cleared_memory) -> tuple[Header, memoryview]:
     """The frame at a place where one is known to be; CorruptData where it is not valid."""
     data = memoryview(bytearray(UNIT_BYTES))
     got = file.read_into(position, data)
@@ -215,7 +221,7 @@ def read_frame(file: File, position: int, salted: int) -> tuple[Header, memoryvi
         header = decode_header(data[:got], 0, salted)
     if isinstance(header, NoFrame):
         raise _corrupt(file, position, header)
-    whole = memoryview(bytearray(header.frame_size))
+    whole = memory(header.frame_size)
     got = file.read_into(position, whole)
     broken = check_body(header, whole[:got], 0)
     if broken is not None:

@@ -26,7 +26,7 @@ from headwater.log.index import (
     read_next_offsets,
 )
 from headwater.log.names import DirectoryListing, SegmentName, sort_names
-from headwater.log.segment import Opening, Scan, read_opening
+from headwater.log.segment import Memory, Opening, Scan, cleared_memory, read_opening
 from headwater.metrics import LogCounters
 from headwater.settings import LogSettings
 from headwater.storage.files import File, Files
@@ -42,6 +42,7 @@ class LogPlace:
     directory: str
     settings: LogSettings
     counters: LogCounters
+    memory: Memory = cleared_memory
 
     def path(self, name: str | SegmentName) -> str:
         return f"{self.directory}/{name}"

@@ -15,7 +15,7 @@ from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.log.chain import ChainEnd, ChainWalker
 from headwater.log.device import Frame
 from headwater.log.names import SegmentName, sort_names
-from headwater.log.segment import Opening, Scan, read_opening
+from headwater.log.segment import Opening, Scan, cleared_memory, read_opening
 from headwater.log.verify import choose_segments
 from headwater.storage.files import File, Files
 
@@ -63,7 +63,9 @@ class StoredFrames:
                 file.close()
 
     def _whole_writes(self, file: File, name: str, opening: Opening, walker: ChainWalker) -> Iterator[Frame]:
-        scan = Scan(file, SEGMENT_FRAME_BYTES, file.size(), opening.salted, chunk_bytes=self._chunk_bytes, reuse=False)
+        scan = Scan(
+            file, SEGMENT_FRAME_BYTES, file.size(), opening.salted, chunk_bytes=self._chunk_bytes, memory=cleared_memory
+        )
         write: list[Frame] = []
         for position, header, body in scan:
             if walker.step(header, body) is not None:

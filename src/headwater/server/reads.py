@@ -24,7 +24,7 @@ from headwater.protocol.places import AtLsn, AtOffset, AtOffsets, AtWord, place_
 from headwater.protocol.streams import ReadPartition, ReadPartitions, ReadPlan, ReadRows, ReadTo
 from headwater.server.access import Principal
 from headwater.server.served import Served
-from headwater.topics.read_shape import SYSTEM_COLUMNS
+from headwater.topics.batches import OFFSET_COLUMN
 from headwater.topics.reading import Wanted
 
 PIECE_BYTES = 4 * 1024 * 1024
@@ -34,8 +34,6 @@ LOOKS_MAX = 20
 
 Gone = Callable[[], bool]
 """Whether the reader has gone."""
-
-_SYSTEM = frozenset(each.name for each in SYSTEM_COLUMNS) - {"_hw_offset"}
 
 
 class Outgoing(NamedTuple):
@@ -109,18 +107,17 @@ def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def read_partition(served: Served, principal: Principal, ticket: ReadPartition, gone: Gone) -> Outgoing:
     topic = served.by_id(principal, ticket.topic, "read")
-    wanted = Wanted(start=ticket.offset, partition=ticket.partition, batch_rows=ticket.batch_rows, system_columns=True)
+    wanted = _following(ticket, ticket.offset)
     # Made once here, so that a partition that is not there is refused before anything is sent.
     rows = served.engine.read(topic.number, wanted)
-    schema = pa.schema([each for each in rows.schema if each.name not in _SYSTEM])
-    return Outgoing(schema, _followed(served, principal, topic, ticket, schema, gone))
+    return Outgoing(rows.schema, _followed(served, principal, topic, ticket, rows.schema, gone))
 
 
 def _followed(
     served: Served, principal: Principal, topic: TopicRecord, ticket: ReadPartition, schema: pa.Schema, gone: Gone
 ) -> Iterator[tuple[pa.RecordBatch, bytes | None]]:
     """It ends where the topic's schema is another one than that with which it began: the reader begins again."""
-    engine, number, partition, rows_max = served.engine, topic.number, ticket.partition, ticket.batch_rows
+    engine, number, partition = served.engine, topic.number, ticket.partition
     offset = ticket.offset
     looks = 0
     with served.streams.opened(principal):
@@ -133,15 +130,13 @@ def _followed(
                     pass
                 continue
             begun = offset
-            wanted = Wanted(start=offset, partition=partition, batch_rows=rows_max, system_columns=True)
-            for batch in engine.read(number, wanted):
+            for batch in engine.read(number, _following(ticket, offset)):
+                if not batch.schema.equals(schema):
+                    return
                 for piece in pieces(batch):
-                    following: int = piece.column("_hw_offset")[-1].as_py() + 1
-                    plain = _plain(piece)
-                    if not plain.schema.equals(schema):
-                        return
-                    served.streams.moved(principal, plain.nbytes)
-                    yield plain, pack(ReadTo(offset, following))
+                    following: int = piece.column(OFFSET_COLUMN)[-1].as_py() + 1
+                    served.streams.moved(principal, piece.nbytes)
+                    yield piece, pack(ReadTo(offset, following))
                     offset = following
             if offset > begun:
                 looks = 0
@@ -158,9 +153,11 @@ def _followed(
                 offset = following
 
 
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without the system's columns, but that of the offset: a reader that takes a part of a batch knows where it is."""
-    return batch.select([name for name in batch.schema.names if name not in _SYSTEM])
+def _following(ticket: ReadPartition, offset: int) -> Wanted:
+    """With the column of the offset: a reader that takes a part of a batch knows where it is."""
+    return Wanted(
+        start=offset, partition=ticket.partition, batch_rows=ticket.batch_rows, system_columns=[OFFSET_COLUMN]
+    )
 
 
 # Plans ----------------------------------------------------------------------------------------------------------------

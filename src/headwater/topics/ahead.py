@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headwater.topics.batches import concat
 
 PARTITION, OFFSET = "_hw_partition", "_hw_offset"
-_PLACE = [PARTITION, OFFSET]
+PLACE = [PARTITION, OFFSET]
 
 
 class Waiting(NamedTuple):
@@ -73,7 +73,7 @@ def _by_partition(batches: list[pa.RecordBatch]) -> list[Waiting]:
     sorted_rows = together.take(pc.sort_indices(together.column(PARTITION)))
     runs = pc.run_end_encode(sorted_rows.column(PARTITION))
     offsets = sorted_rows.column(OFFSET)
-    plain = sorted_rows.drop_columns(_PLACE)
+    plain = sorted_rows.drop_columns(PLACE)
     ends = [0, *runs.run_ends.to_pylist()]
     return [
         Waiting(number, offsets[begin].as_py(), plain.slice(begin, end - begin), offsets.slice(begin, end - begin))

@@ -20,6 +20,7 @@ import pyarrow as pa
 from headwater.errors import Forgotten, UnknownTopic
 from headwater.ids import Lsn
 from headwater.log.frame_log import FrameLog
+from headwater.topics.ahead import PLACE
 from headwater.topics.older import OlderRows
 from headwater.topics.positions import Lsn as PlaceLsn
 from headwater.topics.positions import Place, check_partition
@@ -30,16 +31,11 @@ PASSED_MAX = 64
 PASSED_BYTES_MAX = 64 * 1024 * 1024
 ROWS_MAX = 65_536
 BYTES_MAX = 16 * 1024 * 1024
-_NOT_GIVEN = frozenset({"_hw_lsn", "_hw_time"})
-
-
-def gathered_schema(whole: pa.Schema) -> pa.Schema:
-    """The topic's columns, and by what a row's place is known: `_hw_partition` and `_hw_offset`."""
-    return pa.schema([each for each in whole if each.name not in _NOT_GIVEN])
 
 
 def gather(log: FrameLog, topic_now: TopicNow, offsets: Mapping[int, int], older: OlderRows | None = None) -> Rows:
-    """Rows of these partitions, each from its offset on, in the order of the log; of some perhaps none."""
+    """Rows of these partitions, each from its offset on, in the order of the log; of some perhaps none.  With them
+    comes by what a row's place is known: its partition and its offset."""
     topic = topic_now()
     if topic is None:
         raise UnknownTopic("the topic was deleted")
@@ -53,14 +49,13 @@ def gather(log: FrameLog, topic_now: TopicNow, offsets: Mapping[int, int], older
             begins[partition] = found.lsn
     chosen, first, last = side_by_side(begins)
     if not chosen:
-        return Rows(gathered_schema(ReadShape(topic, None, system_columns=True).schema), lambda: iter(()))
+        return Rows(ReadShape(topic, None, system_columns=PLACE).schema, lambda: iter(()))
     place = Place(Lsn(first), {partition: offsets[partition] for partition in chosen})
     wanted = Wanted(
-        start=PlaceLsn(first), limit=ROWS_MAX, system_columns=True, up_to_lsn=last, bytes_max=PASSED_BYTES_MAX
+        start=PlaceLsn(first), limit=ROWS_MAX, system_columns=PLACE, up_to_lsn=last, bytes_max=PASSED_BYTES_MAX
     )
     rows = read_rows(log, topic_now, wanted, older, at=place)
-    schema = gathered_schema(rows.schema)
-    return Rows(schema, lambda: _first_of(rows, schema.names))
+    return Rows(rows.schema, lambda: _first_of(rows))
 
 
 def side_by_side(begins: Mapping[int, int]) -> tuple[list[int], int, int]:
@@ -77,11 +72,11 @@ def side_by_side(begins: Mapping[int, int]) -> tuple[list[int], int, int]:
     return order[:count], first, begins[order[count - 1]] + PASSED_MAX * count
 
 
-def _first_of(rows: Rows, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _first_of(rows: Rows) -> Iterator[pa.RecordBatch]:
     size = 0
     try:
         for batch in rows:
-            yield batch.select(names)
+            yield batch
             size += batch.nbytes
             if size >= BYTES_MAX:
                 return

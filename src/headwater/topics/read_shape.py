@@ -28,27 +28,33 @@ SYSTEM_COLUMNS = [
 ]
 
 
+Frames = Sequence[tuple[Header, FrameRows]]
+
+
 class ReadShape:
     """The columns that a read gives, and how a frame's rows are brought into them."""
 
-    def __init__(self, topic: TopicRecord, columns: Sequence[str] | None, *, system_columns: bool) -> None:
+    def __init__(
+        self, topic: TopicRecord, columns: Sequence[str] | None, *, system_columns: bool | Sequence[str]
+    ) -> None:
         self._schemas = [unpack_schema(each) for each in topic.schemas]
         self._version = len(self._schemas)
         self._present = self._schemas[-1]
         self._keyed = bool(topic.key)
-        self._system = system_columns
-        system = SYSTEM_COLUMNS if system_columns else []
+        shown = [each.name for each in SYSTEM_COLUMNS] if system_columns is True else system_columns or ()
+        system = [each for each in SYSTEM_COLUMNS if each.name in shown]
+        self._as_stored = not (self._keyed or system or columns is not None)
         full = pa.schema([*self._row_fields(), *([_OP] if self._keyed else []), *system])
-        self._columns = [columns] if isinstance(columns, str) else list(columns) if columns is not None else None
-        if self._columns is not None:
-            if not self._columns:
+        names = [columns] if isinstance(columns, str) else list(columns) if columns is not None else full.names
+        if columns is not None:
+            if not names:
                 raise InvalidRequest("columns names at least one; leave it out for all of them")
-            unknown = [name for name in self._columns if name not in full.names]
+            unknown = [name for name in names if name not in full.names]
             if unknown:
                 raise InvalidRequest(
                     f"{topic.name!r} has no column {unknown[0]!r}; it has {', '.join(full.names)}", column=unknown[0]
                 )
-        self.schema = full if self._columns is None else pa.schema([full.field(name) for name in self._columns])
+        self.schema = pa.schema([full.field(name) for name in names])
 
     def _row_fields(self) -> list[pa.Field]:
         if not self._keyed:
@@ -67,7 +73,7 @@ class ReadShape:
         """The rows as the frame holds them."""
         return decode_rows(header, body, self._schemas[header.schema_version - 1])
 
-    def give(self, frames: Sequence[tuple[Header, FrameRows]]) -> pa.RecordBatch:
+    def give(self, frames: Frames) -> pa.RecordBatch:
         """The rows of these frames, which are of one schema version, in the form that was asked for.
 
         Of many small ones at once, because the system's columns of a frame with one row cost as much as those of all.
@@ -79,30 +85,11 @@ class ReadShape:
             batch = adapt(batch, self._present)
         elif version > self._version:
             batch = self._as_before(batch)
-        if not self._keyed and not self._system and self._columns is None:
+        if self._as_stored:
             return batch
-        headers = [header for header, _ in frames]
         spread = _Spread([each.num_rows for each in batches])
-        columns = list(batch.columns)
-        names = list(self._present.names)
-        if self._keyed:
-            columns.append(spread.of(["D" if each.flags & Flag.TOMBSTONES else "U" for each in headers], _OP.type))
-            names.append(OP_COLUMN)
-        if self._system:
-            offsets = [
-                dense(header.base_offset, rows.batch.num_rows) if rows.offsets is None else rows.offsets
-                for header, rows in frames
-            ]
-            lsn, partition, _, time = (each.type for each in SYSTEM_COLUMNS)
-            columns += [
-                spread.of([each.lsn for each in headers], lsn),
-                spread.of([each.partition for each in headers], partition),
-                pa.concat_arrays(offsets),
-                spread.of([each.append_time_us for each in headers], time),
-            ]
-            names += [each.name for each in SYSTEM_COLUMNS]
-        if self._columns is not None:
-            columns = [columns[names.index(name)] for name in self._columns]
+        own = dict(zip(self._present.names, batch.columns, strict=True))
+        columns = [own[name] if name in own else _SYSTEM[name](frames, spread) for name in self.schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     @property
@@ -131,10 +118,40 @@ class _Spread:
     """Values of frames, each given to all rows of its own."""
 
     def __init__(self, counts: Sequence[int]) -> None:
-        self._ends = pa.array(list(accumulate(counts)), pa.int32())
+        self._counts = counts
+        self._ends = pa.array(list(accumulate(counts)), pa.int32()) if len(counts) > 1 else None
 
     def of(self, values: Sequence[object], type_: pa.DataType) -> pa.Array:
+        if self._ends is None:
+            return pa.repeat(pa.scalar(values[0], type_), self._counts[0])
         return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(self._ends, pa.array(values, type_)))
+
+
+def _ops(frames: Frames, spread: _Spread) -> pa.Array:
+    return spread.of(["D" if header.flags & Flag.TOMBSTONES else "U" for header, _ in frames], _OP.type)
+
+
+def _lsns(frames: Frames, spread: _Spread) -> pa.Array:
+    return spread.of([header.lsn for header, _ in frames], pa.int64())
+
+
+def _partitions(frames: Frames, spread: _Spread) -> pa.Array:
+    return spread.of([header.partition for header, _ in frames], pa.int32())
+
+
+def _offsets(frames: Frames, _: _Spread) -> pa.Array:
+    found = [
+        dense(header.base_offset, rows.batch.num_rows) if rows.offsets is None else rows.offsets
+        for header, rows in frames
+    ]
+    return found[0] if len(found) == 1 else pa.concat_arrays(found)
+
+
+def _times(frames: Frames, spread: _Spread) -> pa.Array:
+    return spread.of([header.append_time_us for header, _ in frames], pa.timestamp("us", "UTC"))
+
+
+_SYSTEM = {OP_COLUMN: _ops, "_hw_lsn": _lsns, "_hw_partition": _partitions, "_hw_offset": _offsets, "_hw_time": _times}
 
 
 def _widened(error: pa.ArrowInvalid) -> InvalidRequest:

@@ -27,12 +27,12 @@ from headwater.ids import Lsn
 from headwater.log.device import Frame
 from headwater.log.frame_log import FrameLog
 from headwater.metadata.operations import TopicRecord
-from headwater.topics.batches import FrameRows, concat
+from headwater.topics.batches import OFFSET_COLUMN, FrameRows
 from headwater.topics.names import whole_number
 from headwater.topics.older import OlderRange, OlderRows, is_read_from_its_table, log_id_of, whole_from
 from headwater.topics.positions import THE_BEGINNING, Place, Where, check_partition, find_place, lsn_of_offset
 from headwater.topics.positions import Lsn as PlaceLsn
-from headwater.topics.read_shape import SYSTEM_COLUMNS, ReadShape, dense
+from headwater.topics.read_shape import ReadShape, dense
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,7 +123,8 @@ class Wanted:
     timeout_s: float | None = None
     columns: Sequence[str] | None = None
     partition: int | None = None
-    system_columns: bool = False
+    system_columns: bool | Sequence[str] = False
+    """All of them, or which."""
     up_to_lsn: int | None = None
     """Nothing behind this LSN, wherever the log has come to."""
     bytes_max: int | None = None
@@ -489,7 +490,9 @@ def _between(header: Header, rows: FrameRows, low: int, high: int) -> FrameRows:
 
 def partition_rows(partition: int, offset: int, rows_max: int) -> Wanted:
     """What a consumer asks for: at most so many rows of one partition, with their offsets."""
-    return Wanted(start=offset, partition=partition, limit=rows_max, batch_rows=rows_max, system_columns=True)
+    return Wanted(
+        start=offset, partition=partition, limit=rows_max, batch_rows=rows_max, system_columns=[OFFSET_COLUMN]
+    )
 
 
 class OlderPart:
@@ -508,7 +511,7 @@ class OlderPart:
         if batch is None:
             return None
         self._left = batch.slice(rows_max) if batch.num_rows > rows_max else None
-        taken = _without_system(batch.slice(0, rows_max))
+        taken = _without_offsets(batch.slice(0, rows_max))
         self.offset = taken[1]
         return taken
 
@@ -526,19 +529,16 @@ def older_part(
     at = lsn_of_offset(log, topic.number, partition, offset) if whole > 1 else None
     if at is None or at >= whole:
         return None
-    wanted = Wanted(start=offset, stop=PlaceLsn(whole), partition=partition, system_columns=True)
+    wanted = Wanted(start=offset, stop=PlaceLsn(whole), partition=partition, system_columns=[OFFSET_COLUMN])
     return OlderPart(read_rows(log, topic_now, wanted, older), offset)
 
 
 def rows_and_next_offset(rows: Rows) -> tuple[pa.RecordBatch, int] | None:
-    """The rows, without the system's columns, and the offset after the last; nothing where there are none."""
-    batches = list(rows)
-    if not batches:
-        return None
-    return _without_system(concat(batches))
+    """The first batch of rows, without their offsets, and the offset after the last; nothing where there are none."""
+    batch = next(iter(rows), None)
+    return None if batch is None else _without_offsets(batch)
 
 
-def _without_system(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-    following: int = batch.column("_hw_offset")[-1].as_py() + 1
-    system = {each.name for each in SYSTEM_COLUMNS}
-    return batch.select([name for name in batch.schema.names if name not in system]), following
+def _without_offsets(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    following: int = batch.column(OFFSET_COLUMN)[-1].as_py() + 1
+    return batch.drop_columns([OFFSET_COLUMN]), following

@@ -46,6 +46,7 @@ from headwater.metadata.shard_state import ShardState, fold_frames
 from headwater.metadata.state import MetadataState
 from headwater.settings import Settings
 from headwater.storage.files import Files
+from headwater.topics.batches import arrow_memory
 from headwater.topics.forming import JOINED_BYTES_MAX, CheckLease, Forming
 
 logger = logging.getLogger("headwater.topics")
@@ -110,6 +111,7 @@ class Shard:
             known_offsets=self._known_offsets,
             form=self._form,
             committed=self._committed,
+            memory=arrow_memory,
         )
 
     # The state -------------------------------------------------------------------------------

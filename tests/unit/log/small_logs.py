@@ -17,7 +17,7 @@ from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, SegmentHeader, 
 from headwater.log import Draft, FrameLog, open_log
 from headwater.log.chain import ChainEnd, seal_writes
 from headwater.log.names import SegmentName, parse_segment_name
-from headwater.log.segment import Opening, Scan, opening_of, read_opening
+from headwater.log.segment import Opening, Scan, cleared_memory, opening_of, read_opening
 from headwater.log.verify import VerifyReport, verify_log
 from headwater.settings import LogSettings
 from headwater.storage.files import Files
@@ -126,7 +126,7 @@ def stored_in(files: Files, path: str) -> list[Stored]:
     file = files.open(path)
     opening = read_opening(file)
     assert isinstance(opening, Opening), opening
-    scan = Scan(file, SEGMENT_FRAME_BYTES, file.size(), opening.salted, chunk_bytes=1 << 16, reuse=False)
+    scan = Scan(file, SEGMENT_FRAME_BYTES, file.size(), opening.salted, chunk_bytes=1 << 16, memory=cleared_memory)
     return [
         Stored(header, bytes(body), file.read_at(position, header.frame_size), position)
         for position, header, body in scan

@@ -10,7 +10,17 @@ import pytest
 from headwater.errors import CorruptData
 from headwater.frames.frame import Kind, NoFrame, reseal_header
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES, pack_segment_frame
-from headwater.log.segment import Opening, Scan, Stop, opening_of, read_frame, read_opening, valid_headers_after
+from headwater.log.segment import (
+    Memory,
+    Opening,
+    Scan,
+    Stop,
+    cleared_memory,
+    opening_of,
+    read_frame,
+    read_opening,
+    valid_headers_after,
+)
 from headwater.storage.files import File
 from headwater.storage.simulated import SimulatedFiles
 from tests.formats.segments import SALT, SegmentBuilder, frame_at, segment_header
@@ -133,7 +143,7 @@ def test_bodies_may_be_kept_unless_the_scan_reuses_its_memory() -> None:
     for number in range(100):
         built.add(Kind.DATA, bytes([number]) * 1000)
 
-    scan = Scan(file_of(built.data), 256, len(built.data), built.salted, chunk_bytes=1, reuse=False)
+    scan = Scan(file_of(built.data), 256, len(built.data), built.salted, chunk_bytes=1, memory=cleared_memory)
     bodies = [body for _, _, body in scan]
 
     assert [bytes(body) for body in bodies] == [bytes([number]) * 1000 for number in range(100)]
@@ -150,13 +160,13 @@ def test_a_scan_with_reuse_reads_many_chunks_into_the_same_memory() -> None:
     assert len({id(body.obj) for body in bodies}) == 1
 
 
-@pytest.mark.parametrize("reuse", [True, False])
+@pytest.mark.parametrize("memory", [None, cleared_memory])
 @pytest.mark.parametrize("body_bytes", [100, 40_000, 3 * LONGEST_HEADER_BYTES])
-def test_frames_that_are_all_as_long_are_read_once(body_bytes: int, reuse: bool) -> None:
+def test_frames_that_are_all_as_long_are_read_once(body_bytes: int, memory: Memory | None) -> None:
     built = some_frames(40, bytes(body_bytes))
     file: Any = Counted(file_of(built.data))
 
-    scan = Scan(file, 256, len(built.data), built.salted, chunk_bytes=1 << 16, reuse=reuse)
+    scan = Scan(file, 256, len(built.data), built.salted, chunk_bytes=1 << 16, memory=memory)
     found = [header.lsn for _, header, _ in scan]
 
     assert found == list(range(1, 41))
@@ -177,8 +187,10 @@ def test_frames_of_any_lengths_are_found_whichever_came_before() -> None:
     assert stop == Stop(len(built.data), NoFrame.END)
 
 
-@pytest.mark.parametrize("reuse", [True, False])
-def test_a_frame_that_is_not_wanted_comes_without_a_body_which_is_neither_checked_nor_read(reuse: bool) -> None:
+@pytest.mark.parametrize("memory", [None, cleared_memory])
+def test_a_frame_that_is_not_wanted_comes_without_a_body_which_is_neither_checked_nor_read(
+    memory: Memory | None,
+) -> None:
     built = begun()
     for number in range(10):
         built.add(Kind.DATA, b"even" if number % 2 else bytes(200_000))
@@ -187,7 +199,7 @@ def test_a_frame_that_is_not_wanted_comes_without_a_body_which_is_neither_checke
     file: Any = Counted(file_of(data))
 
     scan = Scan(
-        file, 256, len(data), built.salted, chunk_bytes=1, reuse=reuse, wanted=lambda header: header.lsn % 2 == 0
+        file, 256, len(data), built.salted, chunk_bytes=1, memory=memory, wanted=lambda header: header.lsn % 2 == 0
     )
     found = [(header.lsn, bytes(body)) for _, header, body in scan]
 
@@ -210,7 +222,7 @@ def test_a_frame_that_is_not_wanted_and_whose_end_is_missing_is_short() -> None:
 def test_a_scan_that_keeps_bodies_stops_where_the_file_ends_even_if_it_was_told_of_more() -> None:
     built = some_frames()
 
-    scan = Scan(file_of(built.data), 256, len(built.data) + 4096, built.salted, chunk_bytes=1, reuse=False)
+    scan = Scan(file_of(built.data), 256, len(built.data) + 4096, built.salted, chunk_bytes=1, memory=cleared_memory)
     found = [header.lsn for _, header, _ in scan]
 
     assert found == [1, 2, 3]

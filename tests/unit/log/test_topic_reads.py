@@ -415,3 +415,20 @@ def test_frames_of_other_topics_do_not_put_off_the_end_of_following() -> None:
     assert found == [2, 5]
     assert waits == [10.0, 6.0, 2.0, 10.0, 6.0, 2.0]
     log.close()
+
+
+def test_bodies_that_are_read_lie_in_the_memory_that_was_given() -> None:
+    _, world = simulated()
+    one_in_five(world)
+    given: list[memoryview] = []
+
+    def memory(size: int) -> memoryview:
+        given.append(memoryview(bytearray(size)))
+        return given[-1]
+
+    with world.open(memory=memory) as log:
+        for frames in (log.read(), log.read_topic(1), log.read_topic(2), log.read_partition(1, 0)):
+            given.clear()
+            bodies = [frame.body for frame in frames if frame.body]
+            assert bodies
+            assert {id(body.obj) for body in bodies} <= {id(each.obj) for each in given}
