@@ -182,8 +182,14 @@ class FrameLog:
         waited_s = 0.0
         poll_s = self._settings.follow_poll_s
         while not self._closed.is_set():
-            if self._device.refresh() > lsn:
-                return True
+            try:
+                if self._device.refresh() > lsn:
+                    return True
+            except Closed:
+                if not self._writer.is_closed:
+                    raise
+                # It was closed here in the middle of the look.
+                return False
             if timeout_s is not None and waited_s >= timeout_s:
                 return False
             if self._device.claimed:

@@ -264,6 +264,11 @@ class Writer:
         finally:
             self._pass_on()
 
+    @property
+    def is_closed(self) -> bool:
+        """`close` was called, though it may not be done."""
+        return self._closed
+
     def claim(self) -> None:
         """Become the owner now rather than at the first append."""
         self.under_baton(lambda: None)

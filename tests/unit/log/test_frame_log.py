@@ -16,11 +16,13 @@ from headwater.clock import SystemClock
 from headwater.errors import Closed, DamagedLog, Forgotten, LogLocked
 from headwater.frames.frame import Kind
 from headwater.ids import Lsn
-from headwater.log import Draft, Frame, FrameLog, open_log
+from headwater.log import Draft, Frame, FrameLog, file_reads, open_log
 from headwater.log.file_reads import View
 from headwater.log.index import partition_key
+from headwater.log.mark import read_mark
 from headwater.settings import LogSettings
 from headwater.storage.disk import DiskFiles
+from headwater.storage.files import File
 from tests.unit.log.small_logs import SETTINGS, WAIT_S, World, fill, rows, simulated, spoil, stored_in, three_segments
 
 POLLING = replace(SETTINGS, follow_poll_s=0.002)
@@ -280,6 +282,38 @@ def test_a_follower_is_given_what_becomes_durable_until_the_log_is_closed(by_the
 
     assert follower.lsns == [1, 2, 3, 4, 5]
     log.close()
+
+
+def test_a_follower_ends_also_where_the_log_is_closed_in_the_middle_of_its_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, world = simulated(settings=POLLING)
+    with world.open() as log:
+        log.append([rows(1)])
+        followed = world.open()
+        frames = followed.read(follow=True)
+        assert [next(frames).lsn for _ in range(2)] == [1, 2]
+
+        def close_and_read(file: File) -> object:
+            followed.close()
+            return read_mark(file)
+
+        monkeypatch.setattr(file_reads, "read_mark", close_and_read)
+
+        assert list(frames) == []
+
+
+def test_a_look_at_a_log_that_somebody_else_has_closed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, world = simulated()
+    with world.open() as log:
+        log.append([rows(1)])
+
+        def refuse() -> Lsn:
+            raise Closed("this log was opened by another process")
+
+        monkeypatch.setattr(log.device, "refresh", refuse)
+        with pytest.raises(Closed, match="another process"):
+            log.wait_beyond(Lsn(2), 0.0)
 
 
 def test_a_follower_that_began_before_the_log_had_an_owner_goes_on_with_one() -> None:

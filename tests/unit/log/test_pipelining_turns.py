@@ -436,8 +436,8 @@ def interrupted_append(number: int, *, baton_is_free: bool) -> str:
     if not baton_is_free:
         until("it is queued or was interrupted", lambda: queued(log) == 1 or bool(hit))
         stage.writer._pass_on()
+    stage.threads.join(f"interrupted before line {number}")
     where = "".join(hit)
-    stage.threads.join(where)
     for act in (lambda: log.append([rows(1)]), lambda: log.append_future([rows(1)]).result(WAIT_S)):
         after = stage.threads.start(act)
         stage.threads.join(where)

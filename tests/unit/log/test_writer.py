@@ -596,8 +596,8 @@ def interrupted_append(number: int, *, baton_is_free: bool) -> str:
     if gate is not None:
         until("it is queued or was interrupted", lambda: queued(log) == 1 or bool(hit))
         gate.open()
+    threads.join(f"interrupted before line {number}")
     where = "".join(hit)
-    threads.join(where)
     check_it_goes_on(log, where)
     return where
 
