@@ -482,6 +482,9 @@ def test_an_offset_is_found_in_its_frame_and_one_that_is_not_there_yet_is_not(vi
         (frame,) = view.device.frames(ref.lsn, ref.lsn)
         assert (frame.segment, frame.position) == (ref.segment, ref.position)
     assert view.device.find(1, 1, 0) is None
+    headers = [view.device.find_header(1, 0, offset) for offset in range(7)]
+    assert [each.base_offset if each is not None else None for each in headers] == [0, 0, 2, 2, 4, 4, None]
+    assert view.device.find_header(1, 1, 0) is None
 
 
 def test_the_first_frame_at_or_after_a_time_is_found(view: View) -> None:

@@ -12,11 +12,13 @@ from headwater.api.log import Log
 from headwater.clock import Clock, Entropy, SystemClock, system_entropy
 from headwater.errors import InvalidRequest
 from headwater.lake.landing import Lake
+from headwater.log.segment import Memory
 from headwater.settings import Settings, bucket_settings
 from headwater.storage.bucket_files import BucketFiles
 from headwater.storage.files import Files
 from headwater.storage.places import is_bucket, open_files
 from headwater.storage.simulated import SimulatedFiles
+from headwater.topics.batches import arrow_memory
 from headwater.topics.embedded import EmbeddedEngine
 from headwater.topics.retention import Landings
 from headwater.topics.store_status import StoreWatch
@@ -78,8 +80,10 @@ def open_engine(
     clock: Clock | None = None,
     entropy: Entropy = system_entropy,
     landings: Landings | None = None,
+    memory: Memory = arrow_memory,
 ) -> Opened:
-    """The same for whoever serves it to others, rather than using it as a Log."""
+    """The same for whoever serves it to others, rather than using it as a Log.  `memory` is where rows that are read
+    lie."""
     files: Files
     if isinstance(where, str) and where == MEMORY:
         files = SimulatedFiles(remember_calls=False)
@@ -119,6 +123,7 @@ def open_engine(
             entropy=entropy,
             landings=landings if landings is not None else lake.landings,
             older=lake.older,
+            memory=memory,
         )
     except NotADirectoryError as error:
         raise InvalidRequest(f"{directory} is a file, and a log is a directory", directory=directory) from error

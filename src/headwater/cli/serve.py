@@ -136,9 +136,11 @@ def _opened_and_served(
     where: str, catalog: str | None, settings: ServerSettings, *, take_over: bool
 ) -> tuple[ExitCode, bool]:
     from headwater.api.opening import open_engine
+    from headwater.log.segment import cleared_memory
 
     named = catalog if catalog is not None else configured_catalog()
-    opened = open_engine(where, catalog=named, take_over=take_over)
+    # Readers must not use up the memory that is bounded for what callers send (server/memory.py).
+    opened = open_engine(where, catalog=named, take_over=take_over, memory=cleared_memory)
     code: ExitCode | None = None
     try:
         code, streams_left = _serve(opened, where, settings)

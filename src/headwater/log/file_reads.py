@@ -12,11 +12,11 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from headwater.errors import CorruptData, DamagedLog, Forgotten, Halted
-from headwater.frames.bodies import unpack_gap
-from headwater.frames.frame import Header, Kind, chain_value
+from headwater.frames.frame import Header, chain_value
 from headwater.frames.segment_header import SEGMENT_FRAME_BYTES
 from headwater.ids import Lsn
 from headwater.log.chain import ChainBreak, ChainWalker
@@ -26,7 +26,7 @@ from headwater.log.mark import Mark, read_mark
 from headwater.log.names import MARK
 from headwater.log.read_findings import check_mark, misled, unchained, why_not_up_to
 from headwater.log.recovery import RecoveryReport, cleanly_closed
-from headwater.log.segment import Opening, Scan, read_frame
+from headwater.log.segment import Opening, Scan, read_frame, read_header
 from headwater.log.segments import (
     FoundSegments,
     LogPlace,
@@ -34,6 +34,7 @@ from headwater.log.segments import (
     find_segments,
     next_offsets_after,
 )
+from headwater.log.wanted_frames import has_rows_of, is_wanted_for, stands_for
 from headwater.storage.files import File
 
 INDEXES_OPEN_MAX = 64
@@ -41,7 +42,6 @@ _RELOADS_MAX = 10
 _PLANS_MAX = 10
 SCAN_PERCENT_MIN = 50
 """A topic with at least this part of a segment is read by reading the segment through."""
-_DATA, _SPARSE, _GAP = int(Kind.DATA), int(Kind.SPARSE), int(Kind.GAP)
 
 
 T = TypeVar("T")
@@ -324,18 +324,18 @@ class FileReads:
                 segment.opening.salted,
                 chunk_bytes=self._place.settings.scan_chunk_bytes,
                 memory=self._place.memory,
-                wanted=None if topic_number is None else _is_wanted_for(topic_number),
+                wanted=None if topic_number is None else is_wanted_for(topic_number),
             )
             name = str(segment.name)
             lsn = from_lsn
             # A valid frame with the right LSN can still be of another history, as a stale mirror gives it back.
             chain = segment.opening.chain if place.position == SEGMENT_FRAME_BYTES else None
             for position, header, body in scan:
-                if header.lsn != lsn and not _stands_for(header, body, lsn):
+                if header.lsn != lsn and not stands_for(header, body, lsn):
                     raise misled(name, position, lsn, header)
                 if chain is not None and header.prev != chain:
                     raise unchained(name, position, lsn)
-                if topic_number is None or _has_rows_of(header, topic_number):
+                if topic_number is None or has_rows_of(header, topic_number):
                     yield Frame(header, body, name, position)
                 lsn = header.lsn + 1
                 # A rewritten frame keeps its chain value in its body, which may not have been wanted.
@@ -413,7 +413,7 @@ class FileReads:
                 if place.lsn > to_lsn:
                     return
                 header, body = read_frame(file, place.position, segment.opening.salted, self._place.memory)
-                if header.lsn != place.lsn or not _has_rows_of(header, topic_number):
+                if header.lsn != place.lsn or not has_rows_of(header, topic_number):
                     raise misled(name, place.position, place.lsn, header)
                 yield Frame(header, body, name, place.position)
         finally:
@@ -464,13 +464,19 @@ class FileReads:
 
     def find(self, topic_number: int, partition: int, offset: int) -> FrameRef | None:
         """The first durable frame of a partition that holds this offset or a later one."""
-        key = partition_key(topic_number, partition)
+        return self._find(partition_key(topic_number, partition), offset, self._ref)
 
-        def look(view: View) -> FrameRef | None:
+    def find_header(self, topic_number: int, partition: int, offset: int) -> Header | None:
+        """Of that frame its header; the body is not read."""
+        key = partition_key(topic_number, partition)
+        return self._find(key, offset, partial(self._header, key))
+
+    def _find(self, key: int, offset: int, get: Callable[[View, int, Place], T | None]) -> T | None:
+        def look(view: View) -> T | None:
             for number in range(self._first_with(view, key, offset), len(view.segments)):
                 place = next(self._index(view, number).places(key, offset), None)
                 if place is not None:
-                    return self._ref(view, number, place)
+                    return get(view, number, place)
             return None
 
         return self._looked_up(look)
@@ -517,6 +523,19 @@ class FileReads:
         if place.lsn > view.durable_lsn:
             return None
         return FrameRef(Lsn(place.lsn), str(view.segments[number].name), place.position)
+
+    def _header(self, key: int, view: View, number: int, place: Place) -> Header | None:
+        if place.lsn > view.durable_lsn:
+            return None
+        segment = view.segments[number]
+        file = segment.open_file()
+        try:
+            header = read_header(file, place.position, segment.opening.salted)
+        finally:
+            file.close()
+        if header.lsn != place.lsn or partition_key(header.topic_number, header.partition) != key:
+            raise misled(str(segment.name), place.position, place.lsn, header)
+        return header
 
     def _first_with(self, view: View, key: int, offset: int) -> int:
         """The number of the first segment at whose end the partition is past this offset."""
@@ -574,21 +593,3 @@ class FileReads:
                 _, oldest = self._indexes.popitem(last=False)
                 oldest.set_index(None)
         return index
-
-
-def _stands_for(header: Header, body: memoryview, lsn: int) -> bool:
-    """Is it a gap with this LSN in it?"""
-    if header.kind != Kind.GAP:
-        return False
-    gap = unpack_gap(body)
-    return gap is not None and gap.first_lsn <= lsn <= gap.last_lsn
-
-
-def _is_wanted_for(topic_number: int) -> Callable[[Header], bool]:
-    """What a scan for a topic must look into: its rows, and gaps, which say in their bodies where they begin."""
-    return lambda header: header.kind == _GAP or _has_rows_of(header, topic_number)
-
-
-def _has_rows_of(header: Header, topic_number: int) -> bool:
-    kind = header.kind
-    return header.topic_number == topic_number and (kind == _DATA or kind == _SPARSE)

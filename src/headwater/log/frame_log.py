@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 from headwater.clock import Clock, Entropy, SystemClock, system_entropy
 from headwater.errors import Closed
+from headwater.frames.frame import Header
 from headwater.ids import FIRST_LSN, Lsn
 from headwater.log.device import Frame, FrameRef, SegmentInfo
 from headwater.log.devices import LogDevice, make_device
@@ -110,14 +111,16 @@ class FrameLog:
         """The durable frames from an LSN on.  With `follow` it waits for more, until `to_lsn`, until the log is
         closed, or until nothing has come for `timeout_s`."""
         lsn = from_lsn
+        durable = self.durable_lsn()
         while True:
-            durable = self.durable_lsn()
             last = durable if to_lsn is None else Lsn(min(durable, to_lsn))
             for frame in self._device.frames(lsn, last):
                 yield frame
                 lsn = Lsn(frame.header.lsn + 1)
             if not follow or (to_lsn is not None and lsn > to_lsn) or not self.wait_beyond(last, timeout_s):
                 return
+            # As the wait found it: a look of its own could meet a log that was closed since.
+            durable = self._device.durable()
 
     def read_topic(
         self,
@@ -132,8 +135,8 @@ class FrameLog:
         go of is passed over.  With `follow` as `read`: frames of other topics do not put off its `timeout_s`."""
         lsn = from_lsn
         waiting_since_s: float | None = None
+        durable = self.durable_lsn()
         while True:
-            durable = self.durable_lsn()
             last = durable if to_lsn is None else Lsn(min(durable, to_lsn))
             for frame in self._device.frames_of_topic(topic_number, lsn, last):
                 yield frame
@@ -146,6 +149,7 @@ class FrameLog:
             left_s = None if timeout_s is None else timeout_s - (now_s - waiting_since_s)
             if (left_s is not None and left_s <= 0) or not self.wait_beyond(last, left_s):
                 return
+            durable = self._device.durable()
 
     def read_partition(self, topic_number: int, partition: int, offset: int = 0) -> Iterator[Frame]:
         """The durable frames of one partition that hold this offset or a later one."""
@@ -157,10 +161,15 @@ class FrameLog:
         self._device.refresh()
         return self._device.find(topic_number, partition, offset)
 
+    def find_header(self, topic_number: int, partition: int, offset: int) -> Header | None:
+        """The header of that frame; its body is not read."""
+        self._device.refresh()
+        return self._device.find_header(topic_number, partition, offset)
+
     def first_offset(self, topic_number: int, partition: int) -> int | None:
         """The offset with which the first durable frame of a partition begins; nothing where none is left."""
-        frame = next(iter(self.read_partition(topic_number, partition)), None)
-        return None if frame is None else frame.header.base_offset
+        header = self.find_header(topic_number, partition, 0)
+        return None if header is None else header.base_offset
 
     def next_offset(self, topic_number: int, partition: int) -> int:
         """The offset after the last row of a partition, whether or not the log still holds that row."""

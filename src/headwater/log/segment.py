@@ -210,6 +210,18 @@ def _header_at(file: File, position: int, end: int, salted: int) -> Header | Non
 
 def read_frame(file: File, position: int, salted: int, memory: Memory = cleared_memory) -> tuple[Header, memoryview]:
     """The frame at a place where one is known to be; CorruptData where it is not valid."""
+    header = read_header(file, position, salted)
+    whole = memory(header.frame_size)
+    got = file.read_into(position, whole)
+    broken = check_body(header, whole[:got], 0)
+    if broken is not None:
+        raise _corrupt(file, position, broken)
+    start = header.header_units * UNIT_BYTES
+    return header, whole[start : start + header.body_size]
+
+
+def read_header(file: File, position: int, salted: int) -> Header:
+    """The header of such a frame."""
     data = memoryview(bytearray(UNIT_BYTES))
     got = file.read_into(position, data)
     header = decode_header(data[:got], 0, salted)
@@ -221,13 +233,7 @@ def read_frame(file: File, position: int, salted: int, memory: Memory = cleared_
         header = decode_header(data[:got], 0, salted)
     if isinstance(header, NoFrame):
         raise _corrupt(file, position, header)
-    whole = memory(header.frame_size)
-    got = file.read_into(position, whole)
-    broken = check_body(header, whole[:got], 0)
-    if broken is not None:
-        raise _corrupt(file, position, broken)
-    start = header.header_units * UNIT_BYTES
-    return header, whole[start : start + header.body_size]
+    return header
 
 
 def _corrupt(file: File, position: int, reason: NoFrame) -> CorruptData:

@@ -25,6 +25,7 @@ from headwater.errors import Closed, Conflict, LogLocked, RowsUnlanded, UnknownT
 from headwater.ids import Lsn
 from headwater.log.index import partition_key
 from headwater.log.pins import Pins
+from headwater.log.segment import Memory
 from headwater.metadata.journal import Journal, open_journal
 from headwater.metadata.operations import (
     CreateGroup,
@@ -39,6 +40,7 @@ from headwater.settings import Settings
 from headwater.storage.files import Files
 from headwater.topics.answers import Appended, CommittedTransaction, OffsetRange, SourcePosition
 from headwater.topics.appending import OnRejected, Preparation, Prepared, expected_offset
+from headwater.topics.batches import arrow_memory
 from headwater.topics.checked_appends import append_checked_future
 from headwater.topics.cleanup import Cleanup, CleanupReport
 from headwater.topics.compaction import CompactionReport, check_compactable
@@ -91,14 +93,15 @@ class Engine:
         entropy: Entropy,
         landings: Landings = NOTHING_LANDED,
         older: OlderRows | None = None,  # what the log has let go of; without it a read begins with the log
+        memory: Memory = arrow_memory,  # where the rows lie that are read
     ) -> None:
         self.settings = settings
         self.clock = clock
         self._entropy = entropy
         self._landings = landings
         self._older = older
-        self._claimed = False
-        self._closed = False
+        self._memory = memory
+        self._claimed = self._closed = False
         self._owning = threading.RLock()
         self._changing = threading.RLock()
         self._pid = os.getpid()
@@ -122,13 +125,9 @@ class Engine:
 
     def _open_shard(self) -> Shard:
         return Shard(
-            self._files,
-            settings=self.settings,
-            clock=self.clock,
-            entropy=self._entropy,
-            metadata=self._metadata,
-            check_lease=self._check_lease,
-        )
+            self._files, settings=self.settings, clock=self.clock, entropy=self._entropy, memory=self._memory,
+            metadata=self._metadata, check_lease=self._check_lease,
+        )  # fmt: skip
 
     def _use_journal(self, journal: Journal) -> None:
         self.journal = journal

@@ -124,14 +124,10 @@ def lsn_of_offset(
 ) -> LogLsn | None:
     """From which LSN on a partition is read that is read from this offset on; None where nothing was appended there
     yet.  Where older rows are in a table, and this one is not in the log, that is the beginning."""
-    if not has_older:
-        # The index knows; whoever reads the frame then checks it.
-        found = log.find(topic_number, partition, offset)
-        return None if found is None else found.lsn
-    frame = next(iter(log.read_partition(topic_number, partition, offset)), None)
-    if frame is not None:
-        return THE_BEGINNING if frame.header.base_offset > offset else frame.lsn
-    return THE_BEGINNING if log.next_offset(topic_number, partition) > offset else None
+    header = log.find_header(topic_number, partition, offset)
+    if header is not None:
+        return THE_BEGINNING if has_older and header.base_offset > offset else LogLsn(header.lsn)
+    return THE_BEGINNING if has_older and log.next_offset(topic_number, partition) > offset else None
 
 
 def check_partition(topic: TopicRecord, partition: int) -> None:

@@ -41,8 +41,8 @@ class ReadShape:
         self._version = len(self._schemas)
         self._present = self._schemas[-1]
         self._keyed = bool(topic.key)
-        shown = [each.name for each in SYSTEM_COLUMNS] if system_columns is True else system_columns or ()
-        system = [each for each in SYSTEM_COLUMNS if each.name in shown]
+        some = system_columns if isinstance(system_columns, list | tuple) else None
+        system = [each for each in SYSTEM_COLUMNS if (bool(system_columns) if some is None else each.name in some)]
         self._as_stored = not (self._keyed or system or columns is not None)
         full = pa.schema([*self._row_fields(), *([_OP] if self._keyed else []), *system])
         names = [columns] if isinstance(columns, str) else list(columns) if columns is not None else full.names

@@ -39,6 +39,7 @@ from headwater.ids import Lsn
 from headwater.log.device import Frame
 from headwater.log.drafts import Receipt
 from headwater.log.frame_log import FrameLog, open_log
+from headwater.log.segment import Memory
 from headwater.log.writer import FormedWrite, Request, Sequencer
 from headwater.metadata.checkpoint import Checkpoint, CheckpointFile, CheckpointKind, Checkpoints
 from headwater.metadata.operations import TopicRecord
@@ -46,7 +47,6 @@ from headwater.metadata.shard_state import ShardState, fold_frames
 from headwater.metadata.state import MetadataState
 from headwater.settings import Settings
 from headwater.storage.files import Files
-from headwater.topics.batches import arrow_memory
 from headwater.topics.forming import JOINED_BYTES_MAX, CheckLease, Forming
 
 logger = logging.getLogger("headwater.topics")
@@ -79,6 +79,7 @@ class Shard:
         settings: Settings,
         clock: Clock,
         entropy: Entropy,
+        memory: Memory,
         metadata: Callable[[], MetadataState],
         check_lease: CheckLease,
     ) -> None:
@@ -111,7 +112,7 @@ class Shard:
             known_offsets=self._known_offsets,
             form=self._form,
             committed=self._committed,
-            memory=arrow_memory,
+            memory=memory,
         )
 
     # The state -------------------------------------------------------------------------------

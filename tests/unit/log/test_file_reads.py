@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -453,7 +453,7 @@ def test_with_undamaged_part_a_write_that_is_not_whole_is_not_shown() -> None:
     assert lsns(reader, 1, 99) == [1]
     assert reader.segments()[0].bytes == world.frame_positions()[1]
     assert [frame.lsn for frame in reader.frames_of(1, 0, 0)] == [1]
-    assert reader.find(2, 0, 0) is None
+    assert reader.find(2, 0, 0) is None and reader.find_header(2, 0, 0) is None
     assert reader.find_time(device.last_append_time_us()) is None
 
 
@@ -588,6 +588,21 @@ def test_the_place_of_an_offset_is_found_and_nothing_behind_the_end() -> None:
     assert found == [first, first, second, second, third, third, None]
 
 
+def test_the_header_of_an_offset_is_found_and_its_body_is_not_looked_at() -> None:
+    world = World()
+    device = three_segments(world)
+    position = world.frame_positions(3)[0]
+    world.change(path(3), position + 130, b"\xff")
+
+    found = [device.find_header(1, 0, offset) for offset in range(7)]
+
+    assert [None if each is None else (each.lsn, each.base_offset) for each in found] == [
+        (1, 0), (1, 0), (3, 2), (3, 2), (5, 4), (5, 4), None,
+    ]  # fmt: skip
+    with pytest.raises(CorruptData):
+        list(device.frames_of(1, 0, 2))
+
+
 def test_an_offset_whose_rows_are_gone_is_found_at_the_next_that_is_there() -> None:
     world = World()
     device = world.owner()
@@ -660,8 +675,8 @@ class Liar:
     def place_of(self, lsn: int) -> Place | None:
         return self.place if lsn == 1 or self.place is None else self.behind
 
-    def places(self, key: int, offset: int) -> list[Place]:
-        return [self.place] if self.place is not None else []
+    def places(self, key: int, offset: int) -> Iterator[Place]:
+        return iter([self.place] if self.place is not None else [])
 
     def next_offset(self, key: int) -> int:
         return 1 << 40
@@ -680,6 +695,8 @@ def test_an_index_that_leads_to_another_frame_is_found_out() -> None:
         lsns(device, 1, 1)
     with pytest.raises(CorruptData, match="leads to another frame"):
         list(device.frames_of(1, 0, 0))
+    with pytest.raises(CorruptData, match="leads to another frame"):
+        device.find_header(1, 0, 0)
 
     assert found.value.facts["found_lsn"] == 2
 
@@ -699,6 +716,8 @@ def test_an_index_that_leads_to_another_partition_is_found_out() -> None:
 
     with pytest.raises(CorruptData, match="leads to another frame"):
         list(device.frames_of(2, 0, 0))
+    with pytest.raises(CorruptData, match="leads to another frame"):
+        device.find_header(2, 0, 0)
 
 
 def test_an_index_that_leads_to_no_frame_is_found_out() -> None:

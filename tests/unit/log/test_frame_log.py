@@ -303,6 +303,27 @@ def test_a_follower_ends_also_where_the_log_is_closed_in_the_middle_of_its_look(
         assert list(frames) == []
 
 
+@pytest.mark.parametrize("topic", [None, 1])
+def test_a_follower_that_was_told_of_rows_looks_no_second_time(
+    monkeypatch: pytest.MonkeyPatch, topic: int | None
+) -> None:
+    _, world = simulated(settings=POLLING)
+    with world.open() as log, world.open() as followed:
+        log.append([rows(1)])
+        frames = followed.read(Lsn(2), follow=True) if topic is None else followed.read_topic(topic, follow=True)
+        assert next(frames).lsn == 2
+        log.append([rows(1)])
+        looks: list[int] = []
+
+        def count_and_read(file: File) -> object:
+            looks.append(1)
+            return read_mark(file)
+
+        monkeypatch.setattr(file_reads, "read_mark", count_and_read)
+
+        assert next(frames).lsn == 3 and len(looks) == 1
+
+
 def test_a_look_at_a_log_that_somebody_else_has_closed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     _, world = simulated()
     with world.open() as log:
