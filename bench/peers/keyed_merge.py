@@ -232,7 +232,8 @@ PART = Part(
             "pyiceberg_rewritten_upsert_s",
             "pyiceberg's upsert",
             "lower",
-            "It needs no Spark, whose planning is most of the time of a small merge.",
+            "It compares and rewrites in one process, without Spark and without a change table; it writes twice as many "
+            "bytes for it.",
         ),
     ),
     charts=(

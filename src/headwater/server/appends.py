@@ -30,9 +30,10 @@ from headwater.protocol.codec import pack, unpack
 from headwater.protocol.failures import failure_of
 from headwater.protocol.streams import AppendStream, RowsAnswer, RowsRequest
 from headwater.server.access import Principal
-from headwater.server.flight_errors import NO_MEMORY, OWN_ERROR, Outward
+from headwater.server.flight_errors import OWN_ERROR, Outward
 from headwater.server.in_flight import InFlight
 from headwater.server.incoming import identity_of, keys_of_bytes, rejected_of, schema_of_version
+from headwater.server.memory import NO_MEMORY
 from headwater.server.served import Served
 from headwater.server.untrusted import check_schema, checked_batch
 from headwater.topics.answers import Appended

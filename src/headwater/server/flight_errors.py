@@ -14,11 +14,11 @@ from pyarrow import flight
 
 from headwater.errors import HeadwaterError, Unauthenticated, Unavailable
 from headwater.protocol.trailers import status_text, trailer_of
+from headwater.server.memory import NO_MEMORY
 
 logger = logging.getLogger("headwater.server")
 
 OWN_ERROR = "the server met an error of its own, and has written it to its log"
-NO_MEMORY = "there is no memory for this: send less at a time"
 
 Outward = Callable[[HeadwaterError], HeadwaterError]
 """An error as callers are told."""

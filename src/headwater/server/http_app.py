@@ -42,6 +42,7 @@ from headwater.server.http_connection import CERTIFICATE
 from headwater.server.http_errors import TooMany, bug_response, error_response, json_response
 from headwater.server.http_reads import RowLines, wanted_rows
 from headwater.server.ingest import body_format, rows_of
+from headwater.server.memory import NO_MEMORY
 from headwater.server.metrics_page import CONTENT_TYPE, metrics_page
 from headwater.server.served import Served
 from headwater.server.settings import ServerSettings
@@ -134,6 +135,8 @@ class HttpApp:
                 response = Response(status_code=_CLIENT_GONE)
             except RecursionError:
                 response = error_response(InvalidRequest("what was sent is nested too deep"))
+            except MemoryError:
+                response = error_response(Unavailable(NO_MEMORY))
             except Exception as error:  # noqa: BLE001 (a bug is answered without its details, and logged with them)
                 response = bug_response(error, f"{request.method} {route}")
             self.counters.answered(route, str(response.status_code))

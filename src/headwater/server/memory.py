@@ -21,6 +21,9 @@ from headwater.settings import MIB
 ARROW_BYTES_MAX = 2048 * MIB
 """Some hundred messages of the largest size cannot be decoded at the same time; about twenty can."""
 
+NO_MEMORY = "there is no memory for this now: send less at a time, or try again later"
+"""What a caller is told whose call met the ceiling."""
+
 _RESERVE, _NO_MORE, _QUIET = "MIMALLOC_RESERVE_OS_MEMORY", "MIMALLOC_LIMIT_OS_ALLOC", "MIMALLOC_SHOW_ERRORS"
 
 logger = logging.getLogger("headwater.server")

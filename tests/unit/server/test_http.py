@@ -108,6 +108,20 @@ def test_rows_that_do_not_fit_are_refused_by_number_and_nothing_is_appended(door
     assert door.rows("orders") == []
 
 
+def test_a_call_that_meets_the_ceiling_of_arrow_s_memory_is_to_be_tried_again(
+    door: OpenDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **more: object) -> None:
+        raise pa.ArrowMemoryError("malloc failed")
+
+    monkeypatch.setattr("headwater.server.http_app.rows_of", refuse)
+
+    answer = door.post("orders", '{"order_id": 1}')
+
+    assert (answer.status_code, answer.json()["error"]) == (503, "Unavailable")
+    assert "send less" in answer.json()["message"]
+
+
 @pytest.mark.parametrize("row", ['{"order_id": "\\ud800"}', '{"\\ud800": 1}', '{"order_id": 1e400}'])
 def test_a_reason_that_quotes_what_no_encoding_has_is_told_all_the_same(door: OpenDoor, row: str) -> None:
     answer = door.post("orders", row)
