@@ -232,8 +232,8 @@ PART = Part(
             "pyiceberg_rewritten_upsert_s",
             "pyiceberg's upsert",
             "lower",
-            "It compares and rewrites in one process, without Spark and without a change table; it writes twice as many "
-            "bytes for it.",
+            "It compares and rewrites in one process, without Spark and without a change table; it writes twice as "
+            "many bytes for it.",
         ),
     ),
     charts=(
