@@ -33,7 +33,7 @@ from headwater.log.opened_segment import open_segment
 from headwater.log.segment import Opening, Scan, opening_of, read_opening
 from headwater.storage.files import File
 from headwater.storage.places import open_files
-from headwater.topics.batches import arrow_memory, decode_rows
+from headwater.topics.batches import arrow_memory, concat, decode_rows
 from headwater.topics.schema import adapt, unpack_schema
 
 Integers = npt.NDArray[np.int64]
@@ -290,14 +290,14 @@ class _TopicFrames:
         for batch, of_version in zip(self._batches, self._versions, strict=True):
             direct = batch.num_rows >= _DIRECT_ROWS
             if waiting and (direct or of_version != version or size >= _TOGETHER_BYTES):
-                yield adapt(_concat(waiting), newest)
+                yield adapt(concat(waiting), newest)
                 waiting, size = [], 0
             waiting.append(batch)
             size += batch.get_total_buffer_size()
             version = of_version
             if direct:
                 size = _TOGETHER_BYTES
-        yield adapt(_concat(waiting), newest)
+        yield adapt(concat(waiting), newest)
 
     def _system_columns(self, shard: int) -> dict[str, pa.Array]:
         counts = np.array(self.row_counts, np.int64)
@@ -337,10 +337,6 @@ def system_columns(
     }
 
 
-def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
 class _CountedReads:
     """A file that is only read, and how much was."""
 
@@ -350,12 +346,7 @@ class _CountedReads:
 
     @property
     def as_file(self) -> File:
-        return cast(File, self)  # a scan asks for nothing but these
-
-    def read_at(self, position: int, size: int) -> bytes:
-        assert self.file is not None
-        self.bytes_read += size
-        return self.file.read_at(position, size)
+        return cast(File, self)  # a scan asks for nothing but this
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         assert self.file is not None
