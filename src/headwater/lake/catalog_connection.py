@@ -15,7 +15,7 @@ NOT HERE Retries by pyiceberg around a commit: iceberg_tables.py goes past them.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -23,6 +23,9 @@ from pyiceberg.exceptions import NotInstalledError
 
 from headwater.errors import InvalidRequest, Unavailable
 from headwater.lake.catalog import INSTALL, CatalogPlace
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import SqlCatalog
 
 BUSY_TIMEOUT_S = 30
 CONNECT_TIMEOUT_S = 10
@@ -53,24 +56,32 @@ def open_catalog(place: CatalogPlace) -> Catalog:
 
 
 def _open_sql(place: CatalogPlace) -> Catalog:
-    from pyiceberg.catalog.sql import SqlCatalog
-
     uri = str(place.properties["uri"])
-    properties = {**place.properties, "uri": _bounded_uri(uri)}
-    try:
-        catalog = SqlCatalog(place.name, **properties)
-    except Exception as error:  # noqa: BLE001  each database has errors of its own, and the second try tells
-        if "startup parameter" in str(error):
-            # A pooler between us and PostgreSQL takes no options: then its own limits are all there are.
-            properties["uri"] = _bounded_uri(uri, options=False)
-        # Else: two that open a new database at once both make its tables, and one of them is refused.
-        catalog = SqlCatalog(place.name, **properties)
+    catalog = _sql_catalog(place, uri)
     if uri.startswith("sqlite"):
         with catalog.engine.connect() as connection:
             mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar()
             if mode != "wal":
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL")
     return catalog
+
+
+def _sql_catalog(place: CatalogPlace, uri: str) -> SqlCatalog:
+    """Two that open a new database at once both make its two tables, and of each one of them is refused: so it may take
+    three tries."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    properties = {**place.properties, "uri": _bounded_uri(uri)}
+    for told in ("", "already exists"):
+        try:
+            return SqlCatalog(place.name, **properties)
+        except Exception as error:  # each database has errors of its own, and the next try tells
+            if told not in str(error):
+                raise
+            if "startup parameter" in str(error):
+                # A pooler between us and PostgreSQL takes no options: then its own limits are all there are.
+                properties["uri"] = _bounded_uri(uri, options=False)
+    return SqlCatalog(place.name, **properties)
 
 
 def _bounded_uri(uri: str, *, options: bool = True) -> str:

@@ -304,3 +304,34 @@ def test_a_table_is_found_by_its_namespace_and_name(tmp_path: Path) -> None:
         assert tables.load(TABLE) is None
         land(tables)
         assert loaded(tables).name == TABLE
+
+
+@pytest.mark.parametrize(
+    ("told", "tries"),
+    [
+        (["table iceberg_tables already exists", "table iceberg_namespace_properties already exists"], 3),
+        (["table iceberg_tables already exists", "the disk is full"], 2),
+        (["nobody answers", "nobody answers"], 2),
+        (["table iceberg_tables already exists"] * 3, 3),
+    ],
+)
+def test_who_opens_a_new_database_beside_another_tries_until_both_its_tables_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: list[str], tries: int
+) -> None:
+    tried: list[str] = []
+
+    class Raced(pyiceberg.catalog.sql.SqlCatalog):
+        def __init__(self, name: str, **properties: str) -> None:
+            tried.append(name)
+            if len(tried) <= len(told):
+                raise OSError(told[len(tried) - 1])
+            super().__init__(name, **properties)
+
+    monkeypatch.setattr(pyiceberg.catalog.sql, "SqlCatalog", Raced)
+    if tries > len(told):
+        sqlite_place(tmp_path).connect().close()
+    else:
+        with pytest.raises(Unavailable, match="cannot be opened"):
+            sqlite_place(tmp_path).connect()
+
+    assert len(tried) == tries
