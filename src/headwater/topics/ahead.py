@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.topics.batches import concat
+from headwater.topics.batches import OFFSET_COLUMN, concat
 
-PARTITION, OFFSET = "_hw_partition", "_hw_offset"
+PARTITION, OFFSET = "_hw_partition", OFFSET_COLUMN
 PLACE = [PARTITION, OFFSET]
 
 
